@@ -1,0 +1,330 @@
+"""numba-cuda's kernel, with captures: compiled once per key, bound per device, followed from launch to launch."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from numba.cuda.core import sigutils
+from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.cudadrv import devices
+from numba.cuda.cudadrv.linkable_code import LinkableCode
+from numba.cuda.dispatcher import _Kernel
+from numba.cuda.dispatcher import get_current_device as upstream_get_current_device
+
+from cuda_captures import mirrors
+from cuda_captures.binding import Follower, Instance
+from cuda_captures.code import Code, Use
+from cuda_captures.key import Key, Unkeyable
+from cuda_captures.session import Session, compiling, current
+
+from . import cache, target
+
+UpstreamKernel = _Kernel
+
+# Options that do not change the code: how arguments are prepared, where the cubin runs, who caches it.
+OUTSIDE_THE_CODE = frozenset({"extensions", "captures", "shared_memory_carveout", "cache"})
+
+_threads = threading.local()
+
+
+def dispatcher_at_work() -> Any:
+    """The dispatcher that compiles in this thread, or None."""
+    return getattr(_threads, "dispatcher", None)
+
+
+@contextmanager
+def dispatching(dispatcher: Any, key: Key | None = None) -> Iterator[None]:
+    """Let what is compiled in this thread know its dispatcher; and the key, if that is known."""
+    before = dispatcher_at_work(), getattr(_threads, "key", None)
+    _threads.dispatcher, _threads.key = dispatcher, key
+    try:
+        yield
+    finally:
+        _threads.dispatcher, _threads.key = before
+
+
+def key_at_work(dispatcher: Any, sig: Any) -> Key:
+    """The key of what the dispatcher at work compiles.
+
+    Raises
+    ------
+    Unkeyable
+        Where not all that the kernel sees can be identified.
+    """
+    known: Key | None = getattr(_threads, "key", None)
+    if known is not None:
+        return known
+    argtypes, _ = sigutils.normalize_signature(sig)
+    options = dict(dispatcher.targetoptions)
+    captures = options.pop("captures", None)
+    toolchain = NumbaCudaToolchain(dispatcher.py_func, argtypes, options, dispatcher)
+    return Follower(dispatcher.py_func, toolchain, captures).key()
+
+
+class CaptureKernel(UpstreamKernel):  # type: ignore[misc]
+    """A kernel for one tuple of argument types, in as many specialisations as what it captures calls for.
+
+    It looks like the specialisation used last: what upstream's inspection reads are that one's attributes.
+    """
+
+    def __init__(
+        self,
+        py_func: Any,
+        argtypes: tuple[Any, ...],
+        captures: str | Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        if options.get("device"):
+            raise RuntimeError("Cannot compile a device function as a kernel")
+        self._follow(py_func, argtypes, captures, options)
+        self._adopt(self.follower.variant().code)
+
+    def _follow(self, py_func: Any, argtypes: Any, captures: Any, options: dict[str, Any]) -> None:
+        self.toolchain = NumbaCudaToolchain(py_func, argtypes, options, dispatcher_at_work())
+        self.follower = Follower(py_func, self.toolchain, captures)
+
+    @classmethod
+    def from_cache(cls, code: Code) -> CaptureKernel:
+        """The kernel of the dispatcher at work, from code that its disk cache had."""
+        dispatcher = dispatcher_at_work()
+        options = dict(dispatcher.targetoptions)
+        captures = options.pop("captures", None)
+        kernel: CaptureKernel = cls.__new__(cls)
+        kernel._follow(dispatcher.py_func, tuple(code.product.signature.args), captures, options)
+        kernel._adopt(kernel.follower.adopt(code).code)
+        return kernel
+
+    def _adopt(self, code: Code) -> None:
+        """Look like a specialisation."""
+        self.code = code
+        mine = {"py_func", "extensions"}
+        self.__dict__.update({name: value for name, value in vars(code.product).items() if name not in mine})
+        self.py_func = self.toolchain.py_func
+        self.extensions = self.toolchain.options.get("extensions") or []
+        annotation = self.toolchain.annotations.get(code)
+        if annotation is not None:
+            self._type_annotation = annotation
+
+    def bind(self) -> None:
+        """Make the machine code for the current device; slots are filled at the first launch."""
+        if not self.code.uses:
+            super().bind()
+            return
+        self._codelibrary.get_cubin()
+
+    def bound(self, stream: int | None = None) -> Instance:
+        """The module instance for what the names mean now, in the current context; made if there is none."""
+        instance = self.follower.rebind(devices.get_context().device.id, stream)
+        if instance.launchable.code is not self.code:
+            self._adopt(instance.launchable.code)
+        return instance
+
+    def launch(self, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
+        """Launch with captured names meaning what they mean now."""
+        instance = self.follower.instance(devices.get_context().device.id)
+        if instance.launchable.code is not self.code:
+            self._adopt(instance.launchable.code)
+        if instance.plain:
+            UpstreamKernel.launch(instance.launchable, args, griddim, blockdim, stream, sharedmem)
+        else:
+            self._launch_with_copies(instance, args, griddim, blockdim, stream, sharedmem)
+
+    def _launch_with_copies(
+        self, instance: Instance, args: Any, griddim: Any, blockdim: Any, stream: Any, sharedmem: int
+    ) -> None:
+        handle = target.stream_handle(stream)
+        while True:
+            with mirrors.LAUNCH_LOCK:  # no other thread's update falls between refreshing and launching
+                if instance.ready(handle):
+                    try:
+                        UpstreamKernel.launch(instance.launchable, args, griddim, blockdim, stream, sharedmem)
+                    finally:
+                        instance.launched(handle, stream)
+                    break
+            instance = self.bound(handle)
+        instance.copy_back(handle, stream)
+
+    def _reduce_states(self) -> dict[str, Any]:
+        return cache.reduce(self.code)
+
+
+class BoundKernel(UpstreamKernel):  # type: ignore[misc]
+    """One loaded module instance as upstream's launch sees a kernel."""
+
+    def __init__(self, code: Code, cufunc: Any, extensions: list[Any]) -> None:
+        self.__dict__.update(vars(code.product))
+        self.code = code
+        self.extensions = extensions
+        self._codelibrary = _Loaded(cufunc)
+        UpstreamKernel.bind(self)
+
+    def fill(self, symbol: str, data: bytes) -> None:
+        """Write a slot of this instance."""
+        pointer, _ = self._codelibrary.cufunc.module.get_global_symbol(symbol)
+        target.write(pointer, data)
+
+    @property
+    def launchable(self) -> BoundKernel:
+        return self
+
+
+class _Loaded:
+    """Stands where a kernel has its code library, and gives the one loaded function."""
+
+    def __init__(self, cufunc: Any) -> None:
+        self.cufunc = cufunc
+
+    def get_cufunc(self) -> Any:
+        return self.cufunc
+
+
+class NumbaCudaToolchain:
+    """Compiling, loading and caching for one kernel and one tuple of argument types."""
+
+    def __init__(self, py_func: Any, argtypes: tuple[Any, ...], options: Mapping[str, Any], dispatcher: Any) -> None:
+        self.py_func = py_func
+        self.argtypes = argtypes
+        self.options = dict(options)
+        self.cc: tuple[int, int] | None = None
+        self._dispatcher = weakref.ref(dispatcher) if dispatcher is not None else None
+        # Type annotations refer to the function and so to what it captures: kept here, not in code that is shared.
+        self.annotations: weakref.WeakKeyDictionary[Code, Any] = weakref.WeakKeyDictionary()
+
+    def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+        return target.signature_text(self.argtypes), options_of(self.options), target.target_of(self.cc)
+
+    def compile(self, session: Session) -> Code:
+        options = {name: value for name, value in self.options.items() if name not in ("captures", "cache")}
+        if options.get("link"):
+            options["link"] = list(options["link"])  # upstream appends to it
+        session.cc = self.cc
+        with compiling(session):
+            try:
+                product = UpstreamKernel(self.py_func, self.argtypes, **options)
+                library = product._codelibrary
+                library.get_cubin()
+                library.llvm_strs  # noqa: B018 - the text; the module's objects are dropped with what they refer to
+                code = Code(uses_of(library), product, constant_bytes=constant_bytes(library))
+            finally:
+                session.close()
+        if getattr(product, "launch_config_sensitive", False):
+            code.why_private = ("its code depends on the launch configuration",)
+        self.annotations[code] = product._type_annotation
+        strip(product)
+        return code
+
+    def load(self, code: Code) -> BoundKernel:
+        library = code.product._codelibrary
+        extensions = self.options.get("extensions") or []
+        if not code.uses:
+            return BoundKernel(code, library.get_cufunc(), extensions)
+        return BoundKernel(code, library.load_instance(), extensions)
+
+    @property
+    def lock(self) -> Any:
+        """Held while code is made; upstream holds it around each compilation."""
+        return global_compiler_lock
+
+    def fetch(self, key: Key) -> Code | None:
+        dispatcher = self._dispatcher() if self._dispatcher is not None else None
+        if dispatcher is None or dispatcher is dispatcher_at_work():  # the dispatcher has asked its cache already
+            return None
+        with dispatching(dispatcher, key):
+            kernel = dispatcher._cache.load_overload(self.argtypes, dispatcher.targetctx)
+        return kernel.code if kernel is not None else None
+
+    def store(self, code: Code) -> None:
+        dispatcher = self._dispatcher() if self._dispatcher is not None else None
+        if dispatcher is None or dispatcher is dispatcher_at_work():
+            return
+        with dispatching(dispatcher, code.key):
+            dispatcher._cache.save_overload(self.argtypes, _Storable(code, dispatcher.targetctx))
+
+
+class _Storable:
+    """Code as upstream's cache takes it."""
+
+    def __init__(self, code: Code, target_context: Any) -> None:
+        self.code = code
+        self.codegen = target_context.codegen()
+
+    def _reduce_states(self) -> dict[str, Any]:
+        return cache.reduce(self.code)
+
+
+def uses_of(library: Any) -> tuple[Use, ...]:
+    """The captured arrays of a compiled kernel, in a fixed order."""
+    uses = sorted(library.uses.values(), key=lambda use: use.slot.symbol)
+    for use in uses:
+        use.written = use.place is not None and use.place.key in library.written
+    return tuple(uses)
+
+
+def constant_bytes(library: Any) -> int:
+    """Constant memory that captures take because it was asked for, in bytes."""
+    return sum(captured.nbytes for captured in library.constants.values())
+
+
+def strip(product: Any) -> None:
+    """Take everything out of a compiled kernel that refers to functions or arrays: shared code must not keep them."""
+    product.py_func = None
+    product._type_annotation = None
+    product.extensions = []
+    product.fndesc = product.environment = None  # they hold the function's namespace
+    library = product._codelibrary
+    library.uses = {symbol: Use(use.slot, None, use.signature) for symbol, use in library.uses.items()}
+    library.constants, library.written, library.effects = {}, set(), None
+    library.discard_modules()
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that change the code, as values for the key.
+
+    Raises
+    ------
+    Unkeyable
+        For linked code with callbacks, whose effect cannot be seen.
+    """
+    found = {name: value for name, value in options.items() if name not in OUTSIDE_THE_CODE}
+    found["link"] = tuple(linked(item) for item in options.get("link") or ())
+    return {name: value for name, value in found.items() if isinstance(value, _KEYABLE)} | _refuse(found)
+
+
+_KEYABLE = (bool, int, float, str, tuple, type(None))
+
+
+def _refuse(found: Mapping[str, Any]) -> dict[str, Any]:
+    strange = [f"the option `{name}` is {value!r}" for name, value in found.items() if not isinstance(value, _KEYABLE)]
+    if strange:
+        raise Unkeyable(strange)
+    return {}
+
+
+def linked(item: Any) -> str:
+    """A digest of a piece of code that is linked in."""
+    if isinstance(item, LinkableCode):
+        if item.setup_callback or item.teardown_callback:
+            raise Unkeyable([f"linked code `{item.name}` has a callback"])
+        data = item.data
+        return target.digest(data.encode() if isinstance(data, str) else bytes(data), type(item).__name__)
+    with open(item, "rb") as file:
+        return target.digest(file.read(), str(item).rpartition(".")[2])
+
+
+class _DeviceOf:
+    """Stands for a device of a compute capability where there is none."""
+
+    def __init__(self, cc: tuple[int, int]) -> None:
+        self.compute_capability = cc
+
+
+def get_current_device() -> Any:
+    """The device to compile for: the session's, or the current one."""
+    session = current()
+    if session is not None and session.cc is not None:
+        return _DeviceOf(session.cc)
+    return upstream_get_current_device()

@@ -1,0 +1,116 @@
+"""numba-cuda's code library, with the slots, constants and effects of what is compiled into it."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+from numba.cuda.codegen import CUDACodeLibrary
+from numba.cuda.cudadrv import devices
+
+from cuda_captures.code import Use
+from cuda_captures.session import Captured, current, refuse_constants_over_limit
+from cuda_captures.slots import Slot, definitions
+from cuda_captures.writes import Effects, keys_of
+
+INVARIANT = re.compile(r", !invariant\.load ![0-9]+")
+
+
+class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
+    """A code library whose captured arrays are slots, defined when it is linked.
+
+    Belongs to the thread that compiles until it is finalised; then it is only read.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.uses: dict[str, Use] = {}
+        self.constants: dict[Hashable, Captured] = {}
+        self.written: set[Hashable] = set()
+        self.effects: Effects | None = None
+        session = current()
+        self._instances: dict[int, weakref.ref[Any]] = {}
+        self.cc = session.cc if session is not None else None
+
+    def record(self, captured: Captured) -> None:
+        """Note that the code of this library uses a captured array."""
+        if captured.slot is None:
+            self.constants[captured.place.key] = captured
+        else:
+            self.uses[captured.slot.symbol] = Use(captured.slot, captured.place, captured.signature)
+
+    def record_effects(self, effects: Effects) -> None:
+        """Note what the function of this library does to arrays."""
+        self.effects = effects
+        self.written |= keys_of(effects.written)
+
+    def add_linking_library(self, library: Any) -> None:
+        super().add_linking_library(library)
+        if isinstance(library, CaptureLibrary):
+            self.uses.update(library.uses)
+            self.constants.update(library.constants)
+            self.written |= library.written
+
+    def finalize(self) -> None:
+        refuse_constants_over_limit(self.constants.values())
+        super().finalize()
+
+    @property
+    def writes_host_array(self) -> bool:
+        """Whether the code writes the copy of a NumPy array, which another name may be bound to as well."""
+        return any(
+            use.signature.memory == "host" and use.place.key in self.written
+            for use in self.uses.values()
+            if use.place is not None
+        )
+
+    @property
+    def llvm_strs(self) -> list[str]:
+        if self._llvm_strs is None:
+            texts = [str(module) for module in self.modules]
+            if self.writes_host_array:  # no load is invariant then: two names may be bound to one array
+                texts = [INVARIANT.sub("", text) for text in texts]
+            self._llvm_strs = texts
+        return self._llvm_strs
+
+    def _ensure_cc(self, cc: Any) -> Any:
+        if cc is None and self.cc is not None:
+            return (*self.cc, "a" if self.cc >= (9, 0) else "")
+        return super()._ensure_cc(cc)
+
+    def _link_all(self, linker: Any, cc: Any, ignore_nonlto: bool = False) -> None:
+        super()._link_all(linker, cc, ignore_nonlto)
+        if self.uses and not ignore_nonlto:
+            linker.add_ptx(definitions(use.slot for use in self.uses.values()).encode(), "capture_slots")
+
+    def get_cufunc(self) -> Any:
+        if not self.uses:
+            return super().get_cufunc()
+        # Asked for attributes such as registers per thread: any instance has them, whatever its slots hold.
+        loaded = self._instances.get(devices.get_context().device.id)
+        cufunc = loaded() if loaded is not None else None
+        return cufunc if cufunc is not None else super().get_cufunc()
+
+    def load_instance(self) -> Any:
+        """Load the machine code once more into the current context, with slots of its own."""
+        context = devices.get_context()
+        module = context.create_module_image(self.get_cubin(), self._setup_functions, self._teardown_functions)
+        cufunc = module.get_function(self._entry_name)
+        self._instances[context.device.id] = weakref.ref(cufunc)
+        return cufunc
+
+    def discard_modules(self) -> None:
+        """Drop the modules' objects, whose text has been made; they refer to what was compiled into them."""
+        self._module = None
+        self._linking_libraries = set()
+
+    def _reduce_states(self) -> dict[str, Any]:
+        return {**super()._reduce_states(), "slots": tuple(use.slot for use in self.uses.values())}
+
+    @classmethod
+    def _rebuild(cls, slots: tuple[Slot, ...] = (), **states: Any) -> CaptureLibrary:
+        library: CaptureLibrary = super()._rebuild(**states)
+        library.uses = {slot.symbol: Use(slot, None, None) for slot in slots}  # type: ignore[arg-type]
+        return library

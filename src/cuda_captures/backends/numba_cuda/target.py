@@ -1,0 +1,99 @@
+"""What numba-cuda compiles for, as the key sees it; and the small things that need its driver."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Any
+
+import xxhash
+from numba.cuda import types
+from numba.cuda.core import config
+from numba.cuda.cudadrv import devices, driver
+
+from cuda_captures.key import Unkeyable
+
+# Types whose text says all that the code depends on.
+PLAIN = (
+    types.Number,
+    types.Boolean,
+    types.NPDatetime,
+    types.NPTimedelta,
+    types.NoneType,
+    types.CharSeq,
+    types.UnicodeCharSeq,
+)
+
+
+def signature_text(argtypes: Iterable[Any]) -> str:
+    """Argument types as text for the key.
+
+    Raises
+    ------
+    Unkeyable
+        For types that refer to objects: functions, classes, pointers of unknown origin.
+    """
+    return "(" + ", ".join(type_text(typed, position) for position, typed in enumerate(argtypes)) + ")"
+
+
+def type_text(typed: Any, position: int) -> str:
+    """One argument type as text."""
+    if isinstance(typed, PLAIN):
+        return str(typed)
+    if isinstance(typed, types.Array):
+        access = "readonly" if typed.readonly else "mutable"
+        aligned = "aligned" if typed.aligned else "unaligned"
+        return f"array({type_text(typed.dtype, position)}, {typed.ndim}d, {typed.layout}, {access}, {aligned})"
+    if isinstance(typed, types.Record):
+        return str(typed)  # its text has every field's type and offset, the size and the alignment
+    if isinstance(typed, types.NestedArray):
+        return str(typed)
+    if isinstance(typed, types.BaseTuple):
+        names = getattr(typed, "fields", ())
+        items = ", ".join(type_text(item, position) for item in typed.types)
+        return f"tuple{tuple(names)}({items})"
+    if isinstance(typed, types.IntegerLiteral):
+        return str(typed)
+    raise Unkeyable([f"argument {position} has the type {typed}, which refers to an object"])
+
+
+@functools.lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Versions of the distributions whose code makes the code."""
+    found = {}
+    for name in ("cuda-captures", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def target_of(cc: tuple[int, int] | None = None) -> dict[str, Any]:
+    """What is compiled for: compute capability, versions, and configuration that changes the code."""
+    if cc is None:
+        cc = tuple(devices.get_context().device.compute_capability)
+    return {
+        "backend": "numba-cuda",
+        "cc": f"{cc[0]}.{cc[1]}",
+        "nrt": bool(getattr(config, "CUDA_ENABLE_NRT", False)),
+        **versions(),
+    }
+
+
+def digest(data: bytes, kind: str) -> str:
+    """A short text that stands for some bytes."""
+    return f"{kind}:{xxhash.xxh3_128_hexdigest(data)}"
+
+
+def stream_handle(stream: Any) -> int:
+    """The driver's handle of a stream as a launch has it."""
+    return int(getattr(stream, "handle", stream) or 0)
+
+
+def write(pointer: Any, data: bytes) -> None:
+    """Write bytes to device memory, before anything that is launched from now on."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    driver.host_to_device(pointer, ctypes.addressof(buffer), len(data))

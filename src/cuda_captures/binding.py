@@ -1,0 +1,530 @@
+"""Binding compiled code to the arrays that a kernel's names mean now, and following the names from launch to launch.
+
+``launch → do the names still mean the same? → module instance for (code, device, arrays) → launch``
+
+A *module instance* is the compiled code loaded once more, with its own slots.  Its slots are filled when it is made
+and never changed, so no launch in flight, and no captured graph, can see a pointer change; rebinding a name takes
+another instance.  An instance holds what its slots point at.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cuda_captures import device as cuda_device
+from cuda_captures import mirrors
+from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.discovery import Capture, Discovery, Place, discover
+from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
+from cuda_captures.following import unchanged_predicate
+from cuda_captures.key import Key, Unkeyable, array_signature, key_of
+from cuda_captures.policy import policy_of
+from cuda_captures.session import Session, is_array
+from cuda_captures.settings import current as settings
+from cuda_captures.storage import address_of, producer_stream
+
+INSTANCES = 16  # module instances that a kernel keeps per device, the least recently used goes first
+MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
+
+CODES = CodeTable()
+
+
+class Loaded(Protocol):
+    """A module loaded into the current context."""
+
+    launchable: Any
+
+    def fill(self, symbol: str, data: bytes) -> None:
+        """Write a slot."""
+
+
+class Toolchain(Protocol):
+    """What a backend does for one kernel and one tuple of argument types."""
+
+    lock: Any  # the compiler's own lock, which may be taken again by the thread that has it
+
+    def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+        """Signature, options and target, for the key; raises Unkeyable."""
+
+    def compile(self, session: Session) -> Code:
+        """Compile for what the names mean now."""
+
+    def load(self, code: Code) -> Loaded:
+        """Load code into the current context once more."""
+
+    def fetch(self, key: Key) -> Code | None:
+        """The code of a key from the disk cache."""
+
+    def store(self, code: Code) -> None:
+        """Put code into the disk cache."""
+
+
+@dataclass(eq=False)
+class Variant:
+    """One specialisation: code, and what the names that are no slots meant when it was compiled.
+
+    Parameters
+    ----------
+    frozen
+        Places with the objects they held: scalars, functions, modules, tuples.  They are held here, so that an
+        identity test can never be fooled by another object at the same address.
+    arrays
+        The captured arrays, each with its place.
+    """
+
+    code: Code
+    frozen: tuple[tuple[Place, Any], ...]
+    arrays: tuple[tuple[Use, Place], ...]
+
+    def read_arrays(self) -> list[Any] | None:
+        """The arrays that the names mean now; None if some name means something that the code was not made for."""
+        for place, value in self.frozen:
+            if place.read() is not value:
+                return None
+        found = []
+        for use, place in self.arrays:
+            array = place.read()
+            if not fits(use, array):
+                return None
+            found.append(array)
+        return found
+
+
+def fits(use: Use, array: Any) -> bool:
+    """Whether code that was compiled for a use can take an array."""
+    if not is_array(array):
+        return False
+    signature = array_signature(array, use.signature.policy)
+    return bool(use.signature.accepts(signature))
+
+
+class Instance:
+    """A loaded module whose slots are filled, and what they point at.
+
+    Parameters
+    ----------
+    launchable
+        The backend's kernel.
+    copies
+        Device copies of NumPy arrays, each once.
+    written
+        Copies that the kernel writes, each with its array.
+    held
+        Device arrays.
+    producers
+        Device arrays whose library works on a stream of its own.
+
+    Notes
+    -----
+    Never changed once made, so any thread may use it.  The loaded module and the copies go when the last launch that
+    holds the instance is over and the kernel's table has let go of it.
+    """
+
+    __slots__ = ("arrays", "copies", "held", "launchable", "plain", "producers", "unchanged", "written")
+
+    def __init__(
+        self,
+        launchable: Any,
+        copies: Sequence[mirrors.Mirror],
+        written: Sequence[tuple[mirrors.Mirror, np.ndarray[Any, Any]]],
+        held: Sequence[Any],
+        arrays: Sequence[Any],
+        unchanged: Callable[[], bool],
+    ) -> None:
+        self.launchable = launchable
+        self.copies = tuple(copies)
+        self.written = tuple((mirror, weakref.ref(array)) for mirror, array in written)
+        self.held = tuple(held)
+        self.producers = tuple(array for array in held if producer_stream(array) is not None)
+        self.arrays = tuple(weakref.ref(array) if isinstance(array, np.ndarray) else None for array in arrays)
+        self.unchanged = unchanged
+        self.plain = not self.copies and not self.producers
+
+    def ready(self, stream: int) -> bool:
+        """Bring the copies up to date for a launch on a stream; False if the instance must be replaced first."""
+        for mirror in self.copies:
+            if mirror.superseded:
+                return False
+            mirror.refresh(stream)
+        for array in self.producers:
+            producer = producer_stream(array)
+            if producer is not None and producer != stream:
+                cuda_device.order(producer, stream)
+        return not any(mirror.superseded for mirror in self.copies)
+
+    def launched(self, stream: int, owner: Any) -> None:
+        """Note that a launch on a stream uses the copies."""
+        for mirror in self.copies:
+            mirror.used(stream, owner)
+
+    def copy_back(self, stream: int, owner: Any) -> None:
+        """Put what the kernel wrote into the NumPy arrays; waits for the stream if there is any."""
+        for mirror, reference in self.written:
+            array = reference()
+            if array is not None:
+                mirror.copy_back(array, stream, owner)
+
+    def serves(self, arrays: Sequence[Any]) -> bool:
+        """Whether this instance was made for these very arrays, and its copies of them are current."""
+        for array, reference in zip(arrays, self.arrays, strict=True):
+            if reference is not None and reference() is not array:
+                return False
+        return not any(mirror.superseded for mirror in self.copies)
+
+
+class Follower:
+    """One kernel and one tuple of argument types: its specialisations and its module instances.
+
+    Parameters
+    ----------
+    function
+        The kernel's Python function.
+    toolchain
+        The backend's part.
+    policies
+        The kernel's ``captures=`` option.
+
+    Notes
+    -----
+    Any thread may launch.  The common case, nothing changed, takes no lock; everything else holds this object's.
+    It goes with its kernel; instances go with it, unless a launch still holds one.
+    """
+
+    def __init__(self, function: Any, toolchain: Toolchain, policies: str | Mapping[str, str] | None) -> None:
+        self.function = function
+        self.toolchain = toolchain
+        self.policies = policies
+        self._settings = settings()
+        self._lock = threading.RLock()
+        self._variants: dict[Hashable, Variant] = {}
+        self._current: Variant | None = None
+        self._bound: dict[int, Instance] = {}
+        self._instances: dict[int, OrderedDict[Hashable, Instance]] = {}
+        self._values: dict[Hashable, set[Hashable]] = {}
+        self._pinned: list[Any] = []
+
+    # specialisations
+
+    def variant(self) -> Variant:
+        """The specialisation for what the names mean now; compiled if there is none."""
+        with self._lock:
+            return self._specialise()
+
+    def adopt(self, code: Code, discovery: Discovery | None = None) -> Variant:
+        """Take code that the disk cache had as the specialisation for what the names mean now."""
+        with self._lock:
+            discovery = discovery or discover(self.function)
+            layouts = self._layouts(discovery)
+            return self._add(self._token(discovery, layouts), code, discovery)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """All specialisations, in the order of their making."""
+        return tuple(self._variants.values())
+
+    def key(self, discovery: Discovery | None = None) -> Key:
+        """The key of the code that the kernel needs now.
+
+        Raises
+        ------
+        Unkeyable
+            With the reasons, each with a name.
+        """
+        discovery = discovery or discover(self.function)
+        return self._key(discovery, self._layouts(discovery))
+
+    def _specialise(self) -> Variant:
+        discovery = discover(self.function)
+        layouts = self._layouts(discovery)
+        token = self._token(discovery, layouts)
+        variant = self._variants.get(token)
+        if variant is None:
+            variant = self._add(token, self._code(discovery, layouts), discovery)
+            self._warn_of_many_values(discovery)
+        self._current = variant
+        return variant
+
+    def _add(self, token: Hashable, code: Code, discovery: Discovery) -> Variant:
+        arrays = tuple((use, use.place_for(self.function)) for use in code.uses)
+        variant = Variant(code, frozen_of(discovery, arrays), arrays)
+        self._variants[token] = variant
+        self._current = variant
+        return variant
+
+    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Code:
+        """The code for what the names mean now: another kernel's, the disk cache's, or compiled."""
+        try:
+            key = self._key(discovery, layouts)
+        except Unkeyable as unkeyable:
+            code = self.toolchain.compile(self._session(discovery, layouts))
+            finish(code, None, unkeyable.reasons, discovery)
+            return code
+        code = CODES.get(key)
+        if code is not None:
+            return code
+        with self.toolchain.lock:
+            code = CODES.get(key) or self.toolchain.fetch(key)
+            if code is None:
+                code = self.toolchain.compile(self._session(discovery, layouts))
+                finish(code, key, (), discovery)
+                if code.key is not None:
+                    self.toolchain.store(code)
+            if code.key is not None:
+                CODES.add(code)
+        return code
+
+    def _session(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Session:
+        return Session(discovery, self.policies, self._settings.host, layouts)
+
+    def _key(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Key:
+        signature, options, target = self.toolchain.identity()
+        forms = {}
+        for capture in discovery.arrays:
+            form = self._signature(capture)
+            layout = layouts.get(capture.place.key)
+            forms[capture.place.key] = form if layout is None else form.general(layout)
+        return key_of(discovery, signature=signature, options=options, target=target, forms=forms)
+
+    def _signature(self, capture: Capture) -> Any:
+        return array_signature(capture.value, self._policy(capture))
+
+    def _policy(self, capture: Capture) -> Any:
+        if not isinstance(capture.value, np.ndarray):
+            return "live"
+        return policy_of(capture.value, capture.place.name, self.policies, self._settings.host)
+
+    def _layouts(self, discovery: Discovery) -> dict[Hashable, str]:
+        """Which places need a general slot: those whose shape or strides have been seen to change."""
+        layouts: dict[Hashable, str] = {}
+        if not self._variants:
+            return layouts
+        known = [(use, place.key) for variant in self._variants.values() for use, place in variant.arrays]
+        for capture in discovery.arrays:
+            now = self._signature(capture)
+            for use, key in known:
+                if key != capture.place.key or not use.signature.same_kind(now):
+                    continue
+                if use.slot.general or not use.signature.accepts(now):
+                    before = layouts.get(key, now.layout)
+                    layouts[key] = before if before == use.signature.layout else "A"
+        return layouts
+
+    def _token(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Hashable:
+        """What tells specialisations of this kernel apart, cheaply."""
+        parts: list[Hashable] = []
+        for capture in discovery.captures:
+            if capture.kind == "array":
+                form = self._signature(capture)
+                layout = layouts.get(capture.place.key)
+                parts.append((capture.place.key, form if layout is None else form.general(layout)))
+            elif followed(capture):
+                parts.append((capture.place.key, value_token(capture.value)))
+        return tuple(parts)
+
+    def _warn_of_many_values(self, discovery: Discovery) -> None:
+        for capture in discovery.captures:
+            if capture.kind != "value":
+                continue
+            seen = self._values.setdefault(capture.place.key, set())
+            seen.add(value_token(capture.value))
+            if len(seen) == MANY_VALUES + 1:
+                name = capture.place.name
+                warnings.warn(
+                    MANY.format(
+                        name=name,
+                        kernel=self.function.__name__,
+                        count=len(seen),
+                        where=pointer(capture.function, name),
+                    ),
+                    CapturePerformanceWarning,
+                    stacklevel=2,
+                )
+
+    # instances
+
+    def instance(self, device: int, stream: int | None = None) -> Instance:
+        """The module instance for what the names mean now, on the current device.
+
+        Raises
+        ------
+        NameError
+            As Python would, where a captured name is gone.
+        CaptureError
+            Where an array cannot be bound; nothing is left half-bound.
+        """
+        instance = self._bound.get(device)
+        if instance is not None:
+            try:
+                if instance.unchanged():
+                    return instance
+            except ValueError:  # an emptied closure cell: reading it below raises what Python does
+                pass
+        return self.rebind(device, stream)
+
+    def rebind(self, device: int, stream: int | None = None) -> Instance:
+        """The slow way of :meth:`instance`: read every name again, then find or make the instance."""
+        if stream is not None and cuda_device.is_capturing(stream):
+            raise CaptureError(UNBOUND.format(kernel=self.function.__name__))
+        with self._lock:
+            variant = self._current
+            arrays = variant.read_arrays() if variant is not None else None
+            if arrays is None:
+                variant = self._specialise()
+                arrays = [place.read() for _, place in variant.arrays]
+            assert variant is not None
+            table = self._instances.setdefault(device, OrderedDict())
+            key = (id(variant), *map(id, arrays))
+            instance = table.get(key)
+            if instance is None or not instance.serves(arrays) or not _unchanged(instance):
+                table.pop(key, None)
+                instance = self._bind(variant, arrays, device)
+                table[key] = instance
+                while len(table) > INSTANCES:
+                    table.popitem(last=False)
+            else:
+                table.move_to_end(key)
+            self._bound[device] = instance
+            return instance
+
+    def _bind(self, variant: Variant, arrays: Sequence[Any], device: int) -> Instance:
+        loaded = self.toolchain.load(variant.code)
+        copies: dict[int, mirrors.Mirror] = {}
+        written, held = [], []
+        for (use, place), array in zip(variant.arrays, arrays, strict=True):
+            if isinstance(array, np.ndarray):
+                try:
+                    mirror = mirrors.acquire(array, device, policy=use.signature.policy)
+                except CaptureError as error:
+                    error.add_note(f"while copying `{place.name}`, which kernel `{self.function.__name__}` captures")
+                    raise
+                copies[id(mirror)] = mirror
+                address = mirror.address_of(array)
+                if use.written:
+                    written.append((mirror, array))
+                strides = array.strides
+            else:
+                self._refuse_other_device(array, place, device)
+                held.append(array)
+                address = address_of(array)
+                strides = array_signature(array, "live").strides
+            loaded.fill(use.slot.symbol, use.slot.pack(address, array_shape(array), strides))
+        if self._settings.follow:
+            unchanged = unchanged_predicate([*variant.frozen, *roots(variant.arrays, arrays)])
+        else:
+            self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
+            unchanged = _always
+        return Instance(loaded.launchable, list(copies.values()), written, held, arrays, unchanged)
+
+    def _refuse_other_device(self, array: Any, place: Place, device: int) -> None:
+        address = address_of(array)
+        home = cuda_device.pointer_device(address) if address else None
+        if home is not None and home != device:
+            raise CaptureError(
+                OTHER_DEVICE.format(name=place.name, kernel=self.function.__name__, home=home, device=device)
+            )
+
+
+def array_shape(array: Any) -> tuple[int, ...]:
+    """Shape of a NumPy or device array."""
+    if isinstance(array, np.ndarray):
+        return array.shape
+    return tuple(array.__cuda_array_interface__["shape"])
+
+
+def _always() -> bool:
+    return True
+
+
+def _unchanged(instance: Instance) -> bool:
+    try:
+        return instance.unchanged()
+    except ValueError:
+        return False
+
+
+def followed(capture: Capture) -> bool:
+    """Whether a launch looks again at what a captured name means.
+
+    Attributes of library modules are not followed: they are taken to stay what their version says.
+    """
+    return capture.kind != "array" and not (capture.kind == "library" and capture.place.is_attribute)
+
+
+def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tuple[tuple[Place, Any], ...]:
+    """Places that hold what the code was compiled from, each once, with what they hold; tuples stand for their items."""
+    bare = {place.key for _, place in arrays if place.root is place}
+    found: dict[Hashable, tuple[Place, Any]] = {}
+    for capture in discovery.captures:
+        root = capture.place.root
+        if root.key in bare or (capture.kind == "array" and root is capture.place):
+            continue
+        if followed(capture) or root is not capture.place:
+            found.setdefault(root.key, (root, root.read()))
+    return tuple(found.values())
+
+
+def roots(arrays: Sequence[tuple[Use, Place]], values: Sequence[Any]) -> list[tuple[Place, Any]]:
+    """Bare arrays, each place once; those inside tuples are covered by their tuple."""
+    found = {
+        place.key: (place, value) for (_, place), value in zip(arrays, values, strict=True) if place.root is place
+    }
+    return list(found.values())
+
+
+def value_token(value: Any) -> Hashable:
+    """A hashable that is equal for values for which the same code is right.
+
+    Numbers and strings by type and value, with the sign of a zero and the bits of a NaN; other objects by identity,
+    which is safe because a specialisation holds them.
+    """
+    kind = type(value)
+    if kind in (bool, int, str, bytes) or value is None:
+        return kind, value
+    if kind is float:
+        return kind, value.hex() if value == value else repr(value)
+    if isinstance(value, np.generic) and not isinstance(value, np.void):
+        return kind, value.dtype.str, value.tobytes()
+    return kind, id(value)
+
+
+def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:
+    """Make code shareable: recipes instead of places; or say why it stays private."""
+    by_place = {capture.place.key: capture for capture in discovery.captures}
+    lost = []
+    for use in code.uses:
+        assert use.place is not None
+        capture = by_place.get(use.place.key)
+        use.name = use.place.name
+        if capture is None:
+            lost.append(f"`{use.name}` was found while compiling, on no path from the kernel")
+        else:
+            use.recipe = capture.recipe
+    if key is None or lost or code.why_private:
+        code.why_private = (*reasons, *lost, *code.why_private)
+        return
+    for use in code.uses:
+        use.place = None
+    code.key = key
+
+
+MANY = """\
+`{name}` has had {count} values, and kernel `{kernel}` was compiled for each of them.
+  {where}
+Pass it as an argument, or capture a 0-d array (`{name} = np.array({name})`, read as `{name}[()]`), which is followed
+without compiling."""
+
+UNBOUND = """\
+kernel `{kernel}` is launched on a stream that is being captured into a graph, and its captured arrays are not bound.
+Bind it before the capture begins: `cuda_captures.bind({kernel}[griddim, blockdim], *args)`."""
+
+OTHER_DEVICE = """\
+`{name}`, which kernel `{kernel}` captures, is on device {home}, and the launch is on device {device}.
+Launch there (`with cuda.gpus[{home}]: ...`), or copy the array to device {device} and bind the name to the copy."""
