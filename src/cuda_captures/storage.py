@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 
 def address_of(array: Any) -> int:
     """Device address of the first element of a device array; 0 if it is empty."""
     return int(array.__cuda_array_interface__["data"][0] or 0)
+
+
+def device_dtype(array: Any) -> np.dtype[Any]:
+    """Element type of a NumPy or device array."""
+    if isinstance(array, np.ndarray):
+        return array.dtype
+    interface = array.__cuda_array_interface__
+    return np.dtype(interface.get("descr") or interface["typestr"]) if interface["typestr"][1] == "V" else np.dtype(
+        interface["typestr"]
+    )
 
 
 def storage_check(value: object) -> Callable[[], bool] | None:

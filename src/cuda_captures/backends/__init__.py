@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import threading
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
-from cuda_captures.errors import CaptureVersionError
+from cuda_captures.errors import CaptureError, CaptureVersionError
 
 # Module of the backend, by distribution of its compiler.
 BACKENDS = {"numba-cuda": "numba_cuda", "numba-cuda-mlir": "numba_cuda_mlir"}
@@ -70,6 +71,31 @@ def enabled() -> list[str]:
     """Distributions of the compilers that captures are joined to."""
     return list(_enabled)
 
+
+def backend_of(kernel: object) -> Any:
+    """The backend of the compiler that a kernel was decorated with; for a plain function, the first that is enabled.
+
+    Raises
+    ------
+    CaptureError
+        If captures are not enabled for that compiler.
+    TypeError
+        If ``kernel`` is neither a kernel nor a function.
+    """
+    dispatcher = getattr(kernel, "dispatcher", kernel)  # a configured kernel knows its own
+    for backend in _enabled.values():
+        if type(dispatcher).__module__.startswith(backend.MODULE):
+            return backend
+    if isinstance(dispatcher, FunctionType) and _enabled:
+        return next(iter(_enabled.values()))
+    if isinstance(dispatcher, FunctionType) or hasattr(dispatcher, "py_func"):
+        raise CaptureError(NOT_ENABLED)
+    raise TypeError(f"a kernel or a function is needed, and this is a {type(kernel).__name__}: {kernel!r}")
+
+
+NOT_ENABLED = """\
+captures are not enabled for the compiler of this kernel. Call `cuda_captures.enable()` first, or run the program with
+CUDA_CAPTURES=1 in its environment."""
 
 NO_COMPILER = """\
 no compiler is installed that captures could be joined to.

@@ -64,3 +64,24 @@ def disable() -> None:
 
     _patches.undo()
     dispatcher.end()
+
+
+def bind(kernel: Any, args: tuple[Any, ...]) -> None:
+    """Compile, upload, load and fill a kernel for arguments."""
+    from . import inspection
+
+    inspection.bind(kernel, args)
+
+
+def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Any:
+    """What a kernel captures, from a compilation for a compute capability."""
+    from . import inspection
+
+    return inspection.explain(kernel, signature, cc)
+
+
+def report(kernel: Any) -> Any:
+    """What a kernel has captured so far."""
+    from . import inspection
+
+    return inspection.report(kernel)

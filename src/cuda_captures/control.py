@@ -1,0 +1,127 @@
+"""What a program calls: enabling, binding ahead of a launch, and looking at what is captured."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cuda_captures import backends, settings
+from cuda_captures.policy import Policy
+from cuda_captures.report import CaptureReport, Explanation
+
+
+def enable(host: Policy = "live", follow: bool = True, verify: bool = False) -> None:
+    """Let kernels capture arrays by reference, with every compiler that is installed.
+
+    Reaches functions that were decorated before and are not compiled yet; a kernel that has been compiled is
+    compiled again at its next launch.  Calling it again changes the settings, for kernels that are compiled from
+    then on.
+
+    Parameters
+    ----------
+    host
+        Policy of NumPy arrays that neither a marker nor ``@cuda.jit(captures=...)`` says anything about: ``"live"``,
+        ``"snapshot"``, ``"mapped"`` or ``"constant"``.
+    follow
+        Whether a launch follows names that were bound to something else; with False, what was captured first stays.
+    verify
+        Whether a digest checks, at each launch, every array that is thought to be unchanged.  Slow; for tests, and
+        for the doubtful.
+
+    Raises
+    ------
+    CaptureVersionError
+        If no compiler is installed, or one of another version than this package was made for.  Nothing is changed
+        then.
+    ValueError, TypeError
+        For settings that do not exist.
+    """
+    wanted = settings.Settings(host, follow, verify)
+    backends.enable()
+    settings.install(wanted)
+
+
+def disable() -> None:
+    """Leave the compilers as they were.
+
+    Kernels that were compiled with captures keep working by reference; what is compiled from now on does not.
+    """
+    backends.disable()
+
+
+@contextlib.contextmanager
+def enabled(host: Policy = "live", follow: bool = True, verify: bool = False) -> Iterator[None]:
+    """:func:`enable` for a ``with`` block; afterwards everything is as it was before.
+
+    Raises
+    ------
+    CaptureVersionError, ValueError, TypeError
+        As :func:`enable`.
+    """
+    were = backends.enabled()
+    before = settings.current()
+    enable(host, follow, verify)
+    try:
+        yield
+    finally:
+        settings.install(before)
+        if not were:
+            disable()
+
+
+def bind(kernel: Any, *args: Any) -> None:
+    """Compile, upload, load and fill a kernel ahead of a launch, say before a graph capture begins.
+
+    Parameters
+    ----------
+    kernel
+        A kernel, or a configured one: ``kernel[griddim, blockdim, stream]``.
+    *args
+        The arguments that it will be launched with; they say which specialisation is bound.
+    """
+    backends.backend_of(kernel).bind(kernel, args)
+
+
+def explain(kernel: Any, signature: Any, cc: tuple[int, int] = (9, 0)) -> Explanation:
+    """What a kernel captures and what its code holds, from a real compilation; needs no GPU.
+
+    Parameters
+    ----------
+    kernel
+        A kernel, or the Python function of one.
+    signature
+        Argument types, as ``cuda.jit`` takes them: ``"void(float64[:])"`` or a tuple of types.
+    cc
+        Compute capability to compile for.
+    """
+    return backends.backend_of(kernel).explain(kernel, signature, cc)
+
+
+def report(kernel: Any) -> CaptureReport:
+    """What a kernel captures, where it lives, and what it has cost so far."""
+    return backends.backend_of(kernel).report(kernel)
+
+
+def memory() -> list[Any]:
+    """The device copies of NumPy arrays that exist: array, bytes, device, and how many module instances use it."""
+    from cuda_captures import mirrors
+
+    return mirrors.memory()
+
+
+def refresh(array: np.ndarray[Any, Any]) -> None:
+    """Copy a ``snapshot`` again, in place; nothing is compiled.
+
+    Raises
+    ------
+    TypeError
+        If ``array`` is no NumPy array.
+    CaptureError
+        If no kernel has captured it under the policy ``snapshot``.
+    """
+    from cuda_captures import mirrors
+
+    mirrors.refresh_snapshot(array)
