@@ -32,6 +32,7 @@ __all__ = [
     "enable_peer_access",
     "is_capturing",
     "on_device",
+    "order",
     "page_locked",
     "pointer_device",
     "relaxed_capture",
@@ -284,6 +285,11 @@ def write_symbol(address: int, data: bytes) -> None:
         # On a stream of our own: the synchronous copy would wait for the kernels of every blocking stream.
         driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
         driver.calls.stream_synchronize(context.stream)
+
+
+def order(before: int, after: int) -> None:
+    """Make what is enqueued on one stream from now on wait for what another one holds now; the host does not wait."""
+    current().record(before).hold(after)
 
 
 def is_capturing(stream: int) -> bool:

@@ -1,0 +1,394 @@
+"""The device copy of a piece of host memory: brought up to date before a launch, brought home after one.
+
+The order of things at a launch, all under :data:`cuda_captures.mirrors.LAUNCH_LOCK`::
+
+    mirror.refresh(stream)              # edits of the host go to the device
+    the launch
+    mirror.used(stream, owner, writes)  # so that a later edit's upload waits for it
+    mirror.copy_back(array, stream)     # outside of the lock: what a kernel wrote comes home
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cuda_captures import driver
+from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, page_locked, relaxed_capture
+from cuda_captures.errors import CaptureError, CaptureTypingError
+from cuda_captures.extents import Array, Extent, Root, extent, is_dense
+from cuda_captures.ordering import LEGACY, Ordering
+from cuda_captures.staging import staging
+from cuda_captures.watch import watch
+
+GRAIN = 512  # a copy lies on the device as the host's bytes lie, modulo this: what is aligned there is aligned here
+CLOSE = 16 << 10  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
+CLOSE_OF_MANY = 128 << 10  # the same when the gaps are copied by several threads
+MANY = 64  # edits
+PROBES = 8  # edited ranges that are tested for having been page-locked
+
+WRITTEN_IN_GRAPH = (
+    "a kernel that writes a captured NumPy array was launched while its stream captures a graph: a replay has no "
+    "moment at which the array could be copied back.\n"
+    "Mark the array with cuda_captures.mapped(...), or capture a device array."
+)
+READ_ONLY = "a kernel wrote a captured NumPy array that has been made read-only (flags.writeable is False)"
+
+
+class Noticing(Protocol):
+    """What notices the edits of a copy's host memory."""
+
+    way: str
+    why: str
+
+    def poll(self) -> list[tuple[int, int]]: ...
+    def sent(self, offset: int, data: memoryview) -> object: ...
+    def received(self, offset: int, data: memoryview) -> object: ...
+    def close(self) -> object: ...
+
+
+class Once:
+    """Notices nothing: the bytes are sent once, and once more when asked.  For snapshots."""
+
+    way = "snapshot"
+    why = "copied once, and again by refresh()"
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._sent = 0
+
+    def poll(self) -> list[tuple[int, int]]:
+        return [(self._sent, self._nbytes)] if self._sent < self._nbytes else []
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        self._sent = max(self._sent, offset + len(data))
+
+    def received(self, offset: int, data: memoryview) -> None:
+        """Nothing to note: a snapshot is not written by kernels."""
+
+    def again(self) -> None:
+        self._sent = 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Mirror:
+    """Device copy of the host bytes from ``start`` to ``stop``, shared by everybody who captures an array there.
+
+    Made by :func:`cuda_captures.mirrors.acquire`.
+
+    Parameters
+    ----------
+    bounds
+        Addresses of the first host byte and of the one after the last.
+    roots
+        The arrays that keep this memory alive; held weakly.
+    context
+        The current context.
+    policy
+        ``"live"`` or ``"snapshot"``.
+    verify
+        Whether every "unchanged" is checked.
+
+    Attributes
+    ----------
+    nbytes, device, context, policy
+    way, why
+        How edits are noticed, and why in that way.
+    superseded
+        A larger copy took the place of this one, or its memory is gone: holders must acquire again.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        Nothing is held then.
+
+    Notes
+    -----
+    Held strongly by those who use it and weakly by everything else.  When the last of them goes, or the arrays do,
+    the device memory and the watch go too.  Memory that a captured graph may still read stays until the holders go.
+    Any thread may call any method; a launch does so under ``LAUNCH_LOCK``.
+    """
+
+    def __init__(
+        self, bounds: Extent, roots: Sequence[Array], context: Context, *, policy: str = "live", verify: bool = False
+    ) -> None:
+        self.start, self.stop = bounds
+        self.nbytes = self.stop - self.start
+        self.context = context
+        self.device = context.device
+        self.policy = policy
+        self.verify = verify
+        self.superseded = False
+        self.users: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+        self._ordering = Ordering(context)
+        self._launching = False
+        self._unreturned: dict[int, tuple[Array, int]] = {}
+        this = weakref.ref(self)
+
+        def gone() -> None:
+            mirror = this()
+            if mirror is not None:
+                mirror._lost()
+
+        self._roots = tuple(Root(root, gone) for root in roots)
+        lead = self.start % GRAIN
+        self._buffer = DeviceBuffer(lead + max(self.nbytes, 1))
+        self._base = self._buffer.address + lead
+        self._watch: Noticing
+        self._close_watch: weakref.finalize[Any, Mirror] | None = None
+        try:
+            self._watch = self._watched(roots)
+        except BaseException:
+            self._buffer.close()
+            raise
+
+    def _watched(self, roots: Sequence[Array]) -> Noticing:
+        if self.policy == "snapshot" or not self.nbytes:
+            return Once(self.nbytes)
+        # What a device can write, it writes past the page tables: only the bytes themselves tell.
+        locked = page_locked(self.start) or page_locked(self.stop - 1)
+        found = watch(self.start, self.stop, roots[0], way="digest" if locked else None, verify=self.verify)
+        self._close_watch = weakref.finalize(self, found.close)
+        self._close_watch.atexit = False
+        return found
+
+    def _unwatch(self) -> None:
+        if self._close_watch is not None:
+            self._close_watch()
+
+    @property
+    def way(self) -> str:
+        return self._watch.way
+
+    @property
+    def why(self) -> str:
+        return self._watch.why
+
+    @property
+    def roots(self) -> list[Array]:
+        """The living arrays that keep the memory."""
+        return [array for root in self._roots if (array := root.alive()) is not None]
+
+    def covers(self, bounds: Extent) -> bool:
+        """Whether some host bytes are all in this copy."""
+        return self.start <= bounds[0] and bounds[1] <= self.stop
+
+    def address_of(self, array: Array) -> int:
+        """Device address of an array's first element; with negative strides that is not its lowest byte."""
+        if not self.covers(extent(array)):
+            self.superseded = True
+            raise CaptureError("a captured NumPy array's memory has moved (ndarray.resize?); launch again")
+        return self._base + int(array.__array_interface__["data"][0]) - self.start
+
+    # before a launch
+
+    def refresh(self, stream: int, capturing: bool | None = None) -> None:
+        """Send what was edited on the host, and make the next launch on a stream come after it.
+
+        Parameters
+        ----------
+        stream
+            Handle of the launch's stream, in the copy's context.
+        capturing
+            Whether the stream is capturing a graph; ``None`` to ask the driver where it matters.
+
+        Notes
+        -----
+        Cheap when nothing was edited.  Finding its memory gone or moved, it sets ``superseded`` and does no more.
+
+        Raises
+        ------
+        CaptureError
+            What could not be sent is sent the next time.
+        """
+        if self.superseded:
+            return
+        held = []  # none of them can go while its memory is read
+        for root in self._roots:
+            held.append(root.alive())
+            if held[-1] is None:
+                self._lost()
+                return
+        with self._lock:
+            ranges = self._watch.poll()
+            if ranges:
+                self._update(ranges, stream, capturing)
+            else:
+                self._ordering.before_launch(stream, capturing)
+            self._launching = not self.superseded
+
+    def _update(self, ranges: list[tuple[int, int]], stream: int, capturing: bool | None) -> None:
+        if current() is not self.context:
+            self.superseded = True  # the context was closed and the memory went with it
+            return
+        with relaxed_capture():
+            inside = stream not in LEGACY and (is_capturing(stream) if capturing is None else capturing)
+            if inside:  # the graph must not hold the upload, nor wait for what is outside of it
+                stream = self.context.stream
+            if self._unreturned:
+                # A kernel of another thread has written here and that is not home yet: the bytes around an edit
+                # would be sent from before it.
+                self._return_all(stream)
+                ranges = self._watch.poll()
+            if self._watch.way == "pages" and self._locked(ranges):
+                self._unwatch()
+                self._watch = self._watched(self.roots)
+                ranges = self._watch.poll()
+            self._send(ranges, stream)
+            if inside:
+                driver.calls.stream_synchronize(stream)
+                self._ordering.settled()
+
+    def _send(self, ranges: list[tuple[int, int]], stream: int) -> None:
+        self._ordering.before_upload(stream)
+        segments = ((start, stop - start) for start, stop in merged(ranges))
+        try:
+            event = staging(self.context).upload(self._base, self.start, segments, stream, self._watch.sent)
+        except BaseException:
+            # Part may be under way; the rest is still pending.
+            self._ordering.uploaded(self.context.record(stream))
+            raise
+        if event is not None:
+            self._ordering.uploaded(event)
+
+    def _locked(self, ranges: list[tuple[int, int]]) -> bool:
+        """Whether memory has been page-locked since it is watched; page-locking it counted as an edit."""
+        return any(
+            page_locked(self.start + start) or page_locked(self.start + stop - 1) for start, stop in ranges[:PROBES]
+        )
+
+    # after a launch
+
+    def used(self, stream: int, owner: Any, capturing: bool | None = None, writes: Iterable[Array] = ()) -> None:
+        """Note the launch that has just been made.
+
+        Parameters
+        ----------
+        stream
+            Its stream's handle.
+        owner
+            What keeps the handle valid, held until the next upload; ``None`` for the default streams, and for
+            handles that somebody else may destroy.
+        capturing
+            Whether the launch went into a graph; ``None`` to ask the driver where it matters.
+        writes
+            Arrays that the kernel writes; each is then due a :meth:`copy_back`.
+        """
+        with self._lock:
+            self._launching = False
+            self._ordering.used(stream, owner, capturing)
+            for array in writes:
+                _, count = self._unreturned.get(id(array), (array, 0))
+                self._unreturned[id(array)] = array, count + 1
+        if self.superseded:
+            self._lost()
+
+    def copy_back(self, array: Array, stream: int, owner: Any = None) -> None:
+        """Wait for a stream, then put what its kernels wrote into an array's elements.
+
+        Bytes between the elements are not touched.
+
+        Raises
+        ------
+        CaptureTypingError
+            If the array is read-only by now.
+        CaptureError
+            If the kernel failed.  The array's elements may have been written in part.
+        """
+        if stream not in LEGACY and is_capturing(stream):
+            raise CaptureError(WRITTEN_IN_GRAPH)
+        driver.calls.stream_synchronize(stream)  # holding no lock
+        with self._lock, relaxed_capture():
+            self._return(array, stream)
+            _, count = self._unreturned.pop(id(array), (array, 0))
+            if count > 1:
+                self._unreturned[id(array)] = array, count - 1
+
+    def _return_all(self, stream: int) -> None:
+        """Bring home what kernels of other threads wrote; they will find it done."""
+        self._ordering.before_upload(stream)
+        for array, _ in self._unreturned.values():
+            if array.flags.writeable:  # else the other thread's copy_back says so
+                self._return(array, stream)
+        self._unreturned.clear()
+
+    def _return(self, array: Array, stream: int) -> None:
+        low, high = extent(array)
+        if not array.size or not self.covers((low, high)) or self._buffer.closed:
+            return  # resized while the kernel ran: there is no place for it any more
+        if not array.flags.writeable:
+            raise CaptureTypingError(READ_ONLY)
+        offset = low - self.start
+        source = self._base + offset
+        pages = staging(self.context)
+        if is_dense(array):
+
+            def received(at: int, data: memoryview) -> None:
+                if not self.superseded:
+                    self._watch.received(offset + at, data)
+
+            pages.download(source, low, high - low, stream, received)
+            return
+        whole = np.empty(high - low, np.uint8)
+        pages.download(source, int(whole.ctypes.data), high - low, stream)
+        first = int(array.__array_interface__["data"][0]) - low
+        written: Array = np.ndarray(array.shape, array.dtype, whole, first, array.strides)
+        np.copyto(array.view(np.ndarray), written)
+
+    # when it goes
+
+    def _lost(self) -> None:
+        """Look whether the memory is still there; runs in whatever thread an array goes."""
+        living = [root for root in self._roots if root.alive() is not None]
+        if covered((self.start, self.stop), [(root.start, root.stop) for root in living]) and living:
+            return
+        self.superseded = True
+        if not living and not self._launching and not self._ordering.in_graphs:
+            # Nobody can be polling or copying back: both need a living array.
+            self._unwatch()
+            self._buffer.close()
+
+    def again(self) -> None:
+        """Copy a snapshot again, in place; done when the call returns.  In the copy's context."""
+        held = [root.alive() for root in self._roots]
+        if self.superseded or any(array is None for array in held):
+            return
+        with self._lock:
+            assert isinstance(self._watch, Once)
+            self._watch.again()
+            if current() is not self.context:
+                self.superseded = True
+                return
+            with relaxed_capture():
+                self._send(self._watch.poll(), self.context.stream)
+                driver.calls.stream_synchronize(self.context.stream)
+                self._ordering.settled()
+
+
+def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges, with those taken together whose gap costs less to copy than a transfer of its own."""
+    gap = CLOSE if len(ranges) <= MANY else CLOSE_OF_MANY
+    out: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if out and start - out[-1][1] <= gap:
+            out[-1] = out[-1][0], max(stop, out[-1][1])
+        else:
+            out.append((start, stop))
+    return out
+
+
+def covered(bounds: Extent, pieces: Iterable[Extent]) -> bool:
+    """Whether pieces together cover an interval."""
+    reached = bounds[0]
+    for start, stop in sorted(pieces):
+        if start > reached:
+            break
+        reached = max(reached, stop)
+    return reached >= bounds[1]

@@ -1,0 +1,240 @@
+"""Whose device copy is whose: one copy per piece of host memory, policy and device, shared by everybody.
+
+Live copies of one context never overlap.  An array that overlaps some without being covered gets one copy over the
+union; the old ones are marked ``superseded`` and their holders move over at their next launch, so that views of one
+buffer stay views of one buffer on the device.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cuda_captures import driver
+from cuda_captures.copies import Mirror
+from cuda_captures.device import Context, on_device
+from cuda_captures.driver import OutOfDeviceMemory
+from cuda_captures.extents import Array, Extent, extent, root_of, wanted_extent
+from cuda_captures.mapped import MappedMirror
+
+__all__ = ["LAUNCH_LOCK", "DeviceCopy", "MappedMirror", "Mirror", "acquire", "memory", "refresh_snapshot"]
+
+LAUNCH_LOCK = threading.RLock()
+"""Held by a launch from ``refresh`` to ``used``, so that no other thread's update of a copy falls in between; and by
+whoever makes copies.  Never waited for by a finalizer."""
+
+NO_ROOM = (
+    "no room on device {device} for the copy of a captured NumPy array: {wanted:,} bytes.\n"
+    "Copies of captured arrays hold {held:,} bytes there now{rows}\n"
+    "Free device memory, let go of kernels and arrays that are not needed, or mark the array with "
+    "cuda_captures.mapped(...) to use it in place."
+)
+
+AnyMirror = Mirror | MappedMirror
+
+_mirrors: dict[int, list[weakref.ref[Any]]] = {}  # by context identifier; touched under LAUNCH_LOCK
+
+
+def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False) -> Any:
+    """The device copy of a NumPy array; made if there is none.
+
+    Parameters
+    ----------
+    array
+        Of any layout; what lies between its lowest and highest byte is copied.
+    device
+        Ordinal of the device.
+    policy
+        ``"live"``, ``"snapshot"`` or ``"mapped"``.
+    verify
+        Whether every "unchanged" is checked against a digest.
+
+    Returns
+    -------
+    Mirror or MappedMirror
+        To be held as long as its addresses are in use.  Nothing is copied before its first ``refresh``.
+
+    Raises
+    ------
+    OutOfDeviceMemory
+        With the bytes wanted and what is held; everything is as before.
+    CaptureError
+        If memory that shall be mapped cannot be.
+    """
+    with LAUNCH_LOCK, on_device(device) as context:
+        root = root_of(array)
+        if not array.size:
+            return Mirror(extent(array), [root], context, policy="snapshot")
+        present = list(_present(context))
+        if policy == "mapped":
+            return _acquire_mapped(array, root, context, present)
+        bounds = extent(array)
+        for mirror in present:
+            if mirror.policy == policy and mirror.covers(bounds) and mirror.verify == verify:
+                return mirror
+        if policy == "snapshot":
+            # Snapshots may overlap: a larger one made later would bring the edits that the first must not show.
+            return _made(bounds, [root], context, policy, verify, [])
+        return _acquire_live(wanted_extent(array, root), root, context, present, verify)
+
+
+def _acquire_live(bounds: Extent, root: Array, context: Context, present: list[AnyMirror], verify: bool) -> Mirror:
+    start, stop = bounds
+    replaced: list[AnyMirror] = []
+    roots = [root]
+    # In ascending order, so that what the union grows into has not been passed; downwards it can grow only once.
+    for mirror in sorted((one for one in present if one.policy == "live"), key=lambda one: one.start):
+        if mirror.start < stop and start < mirror.stop:
+            start, stop = min(start, mirror.start), max(stop, mirror.stop)
+            replaced.append(mirror)
+            roots += [other for other in mirror.roots if not any(other is known for known in roots)]
+    return _made((start, stop), roots, context, "live", verify, replaced)
+
+
+def _acquire_mapped(array: Array, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
+    bounds = extent(array)
+    for mirror in present:
+        if isinstance(mirror, MappedMirror) and mirror.covers(bounds):
+            return mirror
+    mapped = MappedMirror(bounds, root, context)
+    # What the device now writes in place no page table notices: copies of the same bytes must be watched otherwise.
+    for references in _mirrors.values():
+        for reference in references:
+            mirror = reference()
+            if isinstance(mirror, Mirror) and mirror.start < mapped.stop and mapped.start < mirror.stop:
+                mirror.superseded = mirror.superseded or mirror.policy == "live"
+    _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
+    return mapped
+
+
+def _made(
+    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: list[AnyMirror]
+) -> Mirror:
+    try:
+        try:
+            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
+        except OutOfDeviceMemory:
+            gc.collect()  # copies may hang on cycles that nobody has collected yet
+            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
+    except OutOfDeviceMemory as error:
+        rows = [copy for copy in memory() if copy.device == context.device and copy.policy != "mapped"]
+        held = sum(copy.nbytes for copy in rows)
+        text = "".join(f"\n    {copy}" for copy in rows[:10]) + ("\n    …" if len(rows) > 10 else "")
+        raise OutOfDeviceMemory(
+            error.call,
+            error.code,
+            advice=NO_ROOM.format(
+                device=context.device, wanted=bounds[1] - bounds[0], held=held, rows=":" + text if rows else "."
+            ),
+        ) from error
+    for old in replaced:
+        old.superseded = True
+    _mirrors.setdefault(context.id, []).append(weakref.ref(mirror))
+    return mirror
+
+
+def _present(context: Context) -> Iterator[AnyMirror]:
+    """The copies of a context that can be shared; forgets the others."""
+    kept = []
+    for reference in _mirrors.get(context.id, ()):
+        mirror = reference()
+        if mirror is None or mirror.superseded:
+            continue
+        if not mirror.roots:
+            mirror.superseded = True
+            continue
+        kept.append(reference)
+        yield mirror
+    _mirrors[context.id] = kept
+
+
+def refresh_snapshot(array: Array) -> int:
+    """Copy the snapshots of an array again, in place, on every device; done when the call returns.
+
+    Launches already made read what was there before.
+
+    Returns
+    -------
+    int
+        How many copies were renewed; 0 if no kernel has captured the array as a snapshot yet.
+    """
+    bounds = extent(array)
+    with LAUNCH_LOCK:
+        found = [mirror for mirror in _all() if isinstance(mirror, Mirror) and mirror.policy == "snapshot"]
+        found = [mirror for mirror in found if mirror.start < bounds[1] and bounds[0] < mirror.stop]
+        for mirror in found:
+            with on_device(mirror.device):
+                mirror.again()
+        return len(found)
+
+
+@dataclass(frozen=True)
+class DeviceCopy:
+    """One row of :func:`memory`.
+
+    Parameters
+    ----------
+    array
+        What is copied: type and shape of the array that owns the memory.
+    nbytes
+        Bytes of the copy; of a mapped array, bytes of the host.
+    device
+        Ordinal.
+    policy
+        ``"live"``, ``"snapshot"`` or ``"mapped"``.
+    way
+        How edits of the host are noticed.
+    users
+        Names of the kernels that use it.
+    """
+
+    array: str
+    nbytes: int
+    device: int
+    policy: str
+    way: str
+    users: tuple[str, ...]
+
+    def __str__(self) -> str:
+        users = f", used by {', '.join(self.users)}" if self.users else ""
+        return f"{self.array}: {self.nbytes:,} bytes on device {self.device}, {self.policy} ({self.way}){users}"
+
+
+def memory() -> list[DeviceCopy]:
+    """The device copies of captured NumPy arrays that are held now, largest first."""
+    with LAUNCH_LOCK:
+        rows = [
+            DeviceCopy(
+                described(mirror.roots),
+                mirror.nbytes,
+                mirror.device,
+                mirror.policy,
+                mirror.way,
+                tuple(sorted(set(mirror.users.values()))),
+            )
+            for mirror in _all()
+        ]
+    return sorted(rows, key=lambda row: -row.nbytes)
+
+
+def _all() -> list[AnyMirror]:
+    found = [reference() for references in _mirrors.values() for reference in references]
+    return [mirror for mirror in found if mirror is not None and not mirror.superseded]
+
+
+def described(roots: list[Array]) -> str:
+    """Type and shape of the arrays that own some memory."""
+    return " and ".join(f"{root.dtype} {root.shape}" for root in roots) or "an array that is gone"
+
+
+def _forget() -> None:
+    _mirrors.clear()
+    # Another thread may have held it at the fork; that thread does not exist here.
+    LAUNCH_LOCK._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+driver.after_fork(_forget)
