@@ -128,7 +128,7 @@ class Instance:
     holds the instance is over and the kernel's table has let go of it.
     """
 
-    __slots__ = ("arrays", "copies", "held", "launchable", "plain", "producers", "unchanged", "written")
+    __slots__ = ("arrays", "copies", "held", "launchable", "plain", "producers", "unchanged", "written", "__weakref__")
 
     def __init__(
         self,
@@ -163,7 +163,12 @@ class Instance:
     def launched(self, stream: int, owner: Any) -> None:
         """Note that a launch on a stream uses the copies."""
         for mirror in self.copies:
-            mirror.used(stream, owner)
+            mirror.used(stream, owner, writes=self._written_in(mirror))
+
+    def _written_in(self, mirror: mirrors.Mirror) -> Sequence[np.ndarray[Any, Any]]:
+        if not self.written:
+            return ()
+        return [array for one, reference in self.written if one is mirror and (array := reference()) is not None]
 
     def copy_back(self, stream: int, owner: Any) -> None:
         """Put what the kernel wrote into the NumPy arrays; waits for the stream if there is any."""
@@ -401,7 +406,9 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if isinstance(array, np.ndarray):
                 try:
-                    mirror = mirrors.acquire(array, device, policy=use.signature.policy)
+                    mirror = mirrors.acquire(
+                        array, device, policy=use.signature.policy, verify=self._settings.verify
+                    )
                 except CaptureError as error:
                     error.add_note(f"while copying `{place.name}`, which kernel `{self.function.__name__}` captures")
                     raise

@@ -71,6 +71,11 @@ class Captured:
     def on_host(self) -> bool:
         return self.signature.memory == "host"
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba's ``typeof`` takes for the type of an object of a class it does not know."""
+        return self.typed
+
     def where(self) -> str:
         """File, line and source of the use, with a caret."""
         return pointer(self.function, self.name)

@@ -111,6 +111,7 @@ class _Analysis:
         self.effects = Effects()
         self.grown = False
         self.modules: dict[str, Any] = {}
+        self.tuples: dict[str, tuple[Any, ...]] = {}  # variables that are a captured tuple, whose items are told apart
 
     def visit(self, statement: Any) -> None:
         kind = type(statement).__name__
@@ -127,6 +128,7 @@ class _Analysis:
         if kind in ("Global", "FreeVar", "Const"):
             if captured_in(value.value):
                 self.refer(target, captured_in(value.value))
+                self.is_tuple(target, value.value)
             elif type(value.value).__name__ == "module":
                 self.modules[target] = value.value
         elif kind == "Arg":
@@ -135,6 +137,7 @@ class _Analysis:
             self.copy(target, [value])
             if value.name in self.modules:
                 self.modules[target] = self.modules[value.name]
+            self.is_tuple(target, self.tuples.get(value.name))
         elif kind == "Yield":
             self.returns(self.origins(value.value))
         elif kind == "Expr":
@@ -149,17 +152,46 @@ class _Analysis:
             self.write(self.origins(expr.lhs), statement)
             self.copy(target, [expr.lhs])
         elif expr.op in PASSES_ON:
+            if expr.op in ("static_getitem", "exhaust_iter", "cast") and self.item(target, expr):
+                return
             self.copy(target, expr.list_vars())
         elif expr.op not in COMPUTES:  # an operation that nobody has told us about
             self.write({origin for variable in expr.list_vars() for origin in self.origins(variable)}, statement)
             self.mark_unknown(target)
 
+    def is_tuple(self, target: str, value: Any) -> None:
+        if isinstance(value, tuple):
+            self.tuples[target] = value
+
+    def item(self, target: str, expr: Any) -> bool:
+        """Follow one known item of a captured tuple; whether the expression was that."""
+        whole = self.tuples.get(expr.value.name)
+        if whole is None:
+            return False
+        if expr.op != "static_getitem":
+            self.refer(target, captured_in(whole))
+            self.is_tuple(target, whole)
+            return True
+        if not isinstance(expr.index, int) or not -len(whole) <= expr.index < len(whole):
+            return False
+        self.refer(target, captured_in(whole[expr.index]))
+        self.is_tuple(target, whole[expr.index])
+        return True
+
     def getattr(self, target: str, expr: Any) -> None:
+        whole = self.tuples.get(expr.value.name)
+        if whole is not None and expr.attr in getattr(whole, "_fields", ()):
+            item = getattr(whole, expr.attr)
+            self.refer(target, captured_in(item))
+            self.is_tuple(target, item)
+            return
         module = self.modules.get(expr.value.name)
         if module is not None:
-            captured = captured_in(self.dialect.module_capture(module, expr.attr))
+            value = self.dialect.module_capture(module, expr.attr)
+            captured = captured_in(value)
             if captured:
                 self.refer(target, captured)
+                self.is_tuple(target, value)
             else:
                 inner = getattr(module, expr.attr, None)
                 if type(inner).__name__ == "module":

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from numba.cuda.core import sigutils
@@ -258,10 +259,11 @@ class _Storable:
 
 def uses_of(library: Any) -> tuple[Use, ...]:
     """The captured arrays of a compiled kernel, in a fixed order."""
-    uses = sorted(library.uses.values(), key=lambda use: use.slot.symbol)
-    for use in uses:
-        use.written = use.place is not None and use.place.key in library.written
-    return tuple(uses)
+    return tuple(
+        # Copies: a device function's own are for the next kernel that calls it.
+        replace(use, written=use.place is not None and use.place.key in library.written)
+        for _, use in sorted(library.uses.items())
+    )
 
 
 def constant_bytes(library: Any) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -11,7 +13,7 @@ from numba.cuda.target import CUDATargetContext, CUDATypingContext
 
 from cuda_captures.session import Captured, current
 from cuda_captures.slots import Slot
-from cuda_captures.writes import Effects, captured_in, effects_of
+from cuda_captures.writes import Effects, effects_of
 
 from .effects import DIALECT
 from .front_end import refuse_writes
@@ -117,7 +119,7 @@ def get_getattr(self: Any, typ: Any, attr: str) -> Any:
 
 
 class CaptureLower(CUDALower):  # type: ignore[misc]
-    """Lowering that knows which captured arrays a function writes, and marks loads from those that nobody writes."""
+    """Lowering that knows which captured arrays a function writes, and lets accesses to them go through global memory."""
 
     effects: Effects | None = None
 
@@ -129,37 +131,70 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
         super().lower()
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
-        if expr.op not in LOADING or not self.only_reads(expr.value.name):
+        captured = self.captured_in(expr.value) if expr.op in LOADING else None
+        if not captured:
             return super().lower_expr(resty, expr)
-        block, function = self.builder.block, self.builder.function
-        start, blocks = len(block.instructions), len(function.blocks)
-        lowered = super().lower_expr(resty, expr)
-        mark_invariant(self.builder.module, block.instructions[start:])
-        for added in function.blocks[blocks:]:
-            mark_invariant(self.builder.module, added.instructions)
+        with self.emitted() as instructions:
+            lowered = super().lower_expr(resty, expr)
+        for block, instruction in instructions:
+            if isinstance(instruction, ir.LoadInstr) and not on_stack(instruction.operands[0]):
+                through_global(block, instruction, 0)
+                if self.nobody_writes(captured):
+                    instruction.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        self.builder.position_at_end(self.builder.block)  # which has grown behind the builder's back
         return lowered
 
-    def only_reads(self, variable: str) -> bool:
-        """Whether a variable refers to copies of NumPy arrays only, none of which this function writes."""
+    def lower_inst(self, inst: Any) -> Any:
+        target = getattr(inst, "target", None)
+        if type(inst).__name__ not in STORING or not self.captured_in(target):
+            return super().lower_inst(inst)
+        with self.emitted() as instructions:
+            lowered = super().lower_inst(inst)
+        for block, instruction in instructions:
+            if isinstance(instruction, ir.StoreInstr) and not on_stack(instruction.operands[1]):
+                through_global(block, instruction, 1)
+        self.builder.position_at_end(self.builder.block)
+        return lowered
+
+    def captured_in(self, variable: Any) -> set[Captured]:
+        """The captured arrays that a variable refers to; none if it may refer to anything else, or to constants."""
         if self.effects is None:
-            return False
-        captured = self.effects.only_captured(variable)
-        return bool(captured) and all(
-            one.on_host and one.policy in ("live", "snapshot") and one not in self.effects.written for one in captured
-        )
+            return set()
+        captured = self.effects.only_captured(variable.name)
+        return captured if all(one.slot is not None for one in captured) else set()
+
+    def nobody_writes(self, captured: set[Captured]) -> bool:
+        """Whether captured arrays are copies of NumPy arrays, none of which this function writes."""
+        assert self.effects is not None
+        written = self.effects.written
+        return all(one.on_host and one.policy in ("live", "snapshot") and one not in written for one in captured)
+
+    @contextlib.contextmanager
+    def emitted(self) -> Iterator[list[tuple[Any, Any]]]:
+        """The instructions that are emitted meanwhile at the current place and in new blocks, each with its block."""
+        block, function = self.builder.block, self.builder.function
+        start, blocks = len(block.instructions), len(function.blocks)
+        found: list[tuple[Any, Any]] = []
+        yield found
+        found += [(block, instruction) for instruction in block.instructions[start:]]
+        found += [(added, instruction) for added in function.blocks[blocks:] for instruction in added.instructions]
 
 
 LOADING = frozenset({"getitem", "static_getitem", "typed_getitem", "getattr"})
+STORING = frozenset({"SetItem", "StaticSetItem", "SetAttr"})
 
 
-def mark_invariant(module: Any, instructions: list[Any]) -> None:
-    """Mark loads of elements as invariant: NVVM then emits ``ld.global.nc``.
+def through_global(block: Any, instruction: Any, operand: int) -> None:
+    """Let an access go through a pointer to global memory.
 
-    Loads from the stack, where unoptimised code keeps its variables, are not.
+    Address arithmetic on integers, as numba does for strided arrays, hides from NVVM what the pointer was made from.
     """
-    for instruction in instructions:
-        if isinstance(instruction, ir.LoadInstr) and not on_stack(instruction.operands[0]):
-            instruction.set_metadata("invariant.load", module.add_metadata([]))
+    pointer = instruction.operands[operand]
+    if pointer.type.addrspace != 0:
+        return
+    cast = ir.CastInstr(block, "addrspacecast", pointer, pointer.type.pointee.as_pointer(GLOBAL_SPACE))
+    block.instructions.insert(block.instructions.index(instruction), cast)
+    instruction.operands[operand] = cast
 
 
 def on_stack(pointer: Any) -> bool:
@@ -167,6 +202,3 @@ def on_stack(pointer: Any) -> bool:
     while isinstance(pointer, (ir.GEPInstr, ir.CastInstr)):
         pointer = pointer.operands[0]
     return isinstance(pointer, (ir.AllocaInstr, ir.GlobalVariable))
-
-
-__all__ = ["CaptureLower", "captured_in", "get_getattr", "make_constant_array", "resolve_module_constants"]

@@ -43,7 +43,7 @@ def type_text(typed: Any, position: int) -> str:
     if isinstance(typed, PLAIN):
         return str(typed)
     if isinstance(typed, types.Array):
-        access = "readonly" if typed.readonly else "mutable"
+        access = "mutable" if typed.mutable else "readonly"
         aligned = "aligned" if typed.aligned else "unaligned"
         return f"array({type_text(typed.dtype, position)}, {typed.ndim}d, {typed.layout}, {access}, {aligned})"
     if isinstance(typed, types.Record):

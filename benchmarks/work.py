@@ -1,0 +1,202 @@
+"""What is measured: work on the device, and costs on the host.
+
+Each function takes the module ``cuda`` of a compiler and gives figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Figure, compared, device_time, host_time, interleaved
+
+
+def gather(cuda: Any, quick: bool) -> list[Figure]:
+    """A random gather through a table: captured, and as an argument."""
+    count = 1 << (22 if quick else 26)
+    where = cuda.to_device(np.random.default_rng(1).integers(0, 1 << 30, count).astype(np.int32))
+    out = cuda.to_device(np.zeros(count))
+    figures = []
+    for nbytes in (8_000, 800_000, 80_000_000):
+        table = np.random.default_rng(2).random(nbytes // 8)
+        on_device = cuda.to_device(table)
+        size = table.size
+
+        def capturing(table: np.ndarray) -> Any:
+            @cuda.jit
+            def kernel(where, out):
+                i = cuda.grid(1)
+                if i < out.size:
+                    out[i] = table[where[i] % size]
+
+            return kernel
+
+        @cuda.jit
+        def argument(where, out, table):
+            i = cuda.grid(1)
+            if i < out.size:
+                out[i] = table[where[i] % size]
+
+        kernel = capturing(table)
+        grid, block = (count + 255) // 256, 256
+        versions = {
+            "argument": device_time(lambda kernel=argument, table=on_device: kernel[grid, block](where, out, table)),
+            "captured": device_time(lambda kernel=kernel: kernel[grid, block](where, out)),
+        }
+        figures += compared(f"gather {nbytes:,} B", interleaved(versions, 5 if quick else 30), "argument")
+    return figures
+
+
+def stencil(cuda: Any, quick: bool) -> list[Figure]:
+    """A five-point stencil over a captured field."""
+    n = 1024 if quick else 8192
+    field = np.random.default_rng(1).random((n, n))
+    on_device = cuda.to_device(field)
+    out = cuda.to_device(np.zeros_like(field))
+
+    @cuda.jit
+    def captured(out):
+        j, i = cuda.grid(2)
+        if 0 < i < field.shape[0] - 1 and 0 < j < field.shape[1] - 1:
+            out[i, j] = field[i - 1, j] + field[i + 1, j] + field[i, j - 1] + field[i, j + 1] - 4 * field[i, j]
+
+    @cuda.jit
+    def argument(out, field):
+        j, i = cuda.grid(2)
+        if 0 < i < field.shape[0] - 1 and 0 < j < field.shape[1] - 1:
+            out[i, j] = field[i - 1, j] + field[i + 1, j] + field[i, j - 1] + field[i, j + 1] - 4 * field[i, j]
+
+    grid, block = ((n + 31) // 32, (n + 7) // 8), (32, 8)
+    versions = {
+        "argument": device_time(lambda: argument[grid, block](out, on_device)),
+        "captured": device_time(lambda: captured[grid, block](out)),
+    }
+    return compared("stencil", interleaved(versions, 5 if quick else 30), "argument")
+
+
+def capturing(cuda: Any, arrays: list[Any]) -> Any:
+    """A kernel that captures some arrays by name and does nothing much."""
+    names = [f"a{number}" for number in range(len(arrays))]
+    total = " + ".join(f"{name}[0]" for name in names) or "0.0"
+    source = f"def kernel():\n    if cuda.grid(1) < 0:\n        OUT[0] = {total}\n"
+    namespace: dict[str, Any] = {"cuda": cuda, "OUT": cuda.to_device(np.zeros(1)), **dict(zip(names, arrays, strict=True))}
+    if not arrays:
+        source = "def kernel():\n    cuda.grid(1)\n"
+    exec(source, namespace)
+    return cuda.jit(namespace["kernel"])
+
+
+def launch(cuda: Any, quick: bool) -> list[Figure]:
+    """Host time of a launch, by number and kind of captured arrays."""
+    repeats, rounds = (200, 5) if quick else (2000, 21)
+    megabyte = 131_072
+    kernels = {
+        "none": capturing(cuda, []),
+        "1 device array": capturing(cuda, [cuda.to_device(np.zeros(4))]),
+        "8 device arrays": capturing(cuda, [cuda.to_device(np.zeros(4)) for _ in range(8)]),
+        "64 device arrays": capturing(cuda, [cuda.to_device(np.zeros(4)) for _ in range(64)]),
+        "live 1 kB": capturing(cuda, [np.zeros(128)]),
+        "live 1 MB": capturing(cuda, [np.zeros(megabyte)]),
+        "8 live 1 MB": capturing(cuda, [np.zeros(megabyte) for _ in range(8)]),
+        "live 1 GB": capturing(cuda, [np.ones(megabyte * (16 if quick else 1024))]),
+    }
+    versions = {
+        name: host_time(lambda configured=kernel[1, 32]: configured(), repeats, cuda.synchronize)
+        for name, kernel in kernels.items()
+    }
+    eight = [cuda.to_device(np.zeros(4)) for _ in range(8)]
+
+    @cuda.jit
+    def with_arguments(a, b, c, d, e, f, g, h):
+        cuda.grid(1)
+
+    versions["8 arguments"] = host_time(lambda: with_arguments[1, 32](*eight), repeats, cuda.synchronize)
+    return compared("launch", interleaved(versions, rounds), "none")
+
+
+def edits(cuda: Any, quick: bool) -> list[Figure]:
+    """Host time of a launch after one element of a captured array was edited."""
+    figures = []
+    for nbytes in (1 << 10, 1 << 20, (1 << 24) if quick else (1 << 30)):
+        table = np.ones(nbytes // 8)
+        kernel = capturing(cuda, [table])[1, 32]
+        none = capturing(cuda, [])[1, 32]
+
+        def edited(kernel: Callable[[], None] = kernel, table: np.ndarray = table) -> None:
+            table[table.size // 2] += 1
+            kernel()
+
+        versions = {
+            "no captures": host_time(none, 50, cuda.synchronize),
+            "one element edited": host_time(edited, 50, cuda.synchronize),
+        }
+        figures += compared(f"edit of {nbytes:,} B", interleaved(versions, 5 if quick else 11), "no captures")
+    return figures
+
+
+def rebinding(cuda: Any, quick: bool) -> list[Figure]:
+    """Host time of a launch after a name was bound to another array."""
+    namespace: dict[str, Any] = {"cuda": cuda, "T": None}
+    exec("def kernel():\n    if cuda.grid(1) < 0:\n        T[0] = T[1]\n", namespace)
+    two = [cuda.to_device(np.zeros(4)) for _ in range(2)]
+    many = iter([cuda.to_device(np.zeros(4)) for _ in range(4000)])
+    namespace["T"] = two[0]
+    kernel = cuda.jit(namespace["kernel"])[1, 32]
+    turn = 0
+
+    def seen() -> None:
+        nonlocal turn
+        turn ^= 1
+        namespace["T"] = two[turn]
+        kernel()
+
+    def new() -> None:
+        namespace["T"] = next(many)
+        kernel()
+
+    rounds = 5 if quick else 11
+    versions = {
+        "none": host_time(kernel, 50, cuda.synchronize),
+        "between two seen": host_time(seen, 50, cuda.synchronize),
+        "to a new one": host_time(new, 50, cuda.synchronize),
+    }
+    return compared("rebinding", interleaved(versions, rounds), "none")
+
+
+def compiling(cuda: Any, quick: bool) -> list[Figure]:
+    """Time to compile, by bytes captured, without the upload."""
+    import cuda_captures
+
+    rounds = 3 if quick else 7
+    times: dict[str, list[float]] = {}
+    for round_ in range(rounds + 1):
+        for nbytes in (128, 65_536, 8 << 20, (16 if quick else 128) << 20):
+            table = np.ones(nbytes // 8)
+            table[0] = round_
+
+            def make(table: np.ndarray = table, round_: int = round_) -> Any:
+                def kernel(out):
+                    i = cuda.grid(1)
+                    if i < out.size:
+                        out[i] = table[i] + round_
+
+                return kernel
+
+            begin = time.perf_counter()
+            cuda_captures.explain(cuda.jit(make()), "void(float64[::1])")
+            if round_:  # the first round warms the compiler up
+                times.setdefault(f"{nbytes:,} B", []).append((time.perf_counter() - begin) * 1e6)
+    return compared("compile", times, "128 B")
+
+
+WORK: dict[str, Callable[[Any, bool], list[Figure]]] = {
+    "gather": gather,
+    "stencil": stencil,
+    "launch": launch,
+    "edits": edits,
+    "rebinding": rebinding,
+    "compile": compiling,
+}
