@@ -22,7 +22,7 @@ import numpy as np
 from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
-from cuda_captures.discovery import Capture, Discovery, Place, discover
+from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
 from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import Key, Unkeyable, array_signature, key_of
@@ -32,6 +32,7 @@ from cuda_captures.settings import current as settings
 from cuda_captures.storage import address_of, producer_stream
 
 INSTANCES = 16  # module instances that a kernel keeps per device, the least recently used goes first
+VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
 MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
 
 CODES = CodeTable()
@@ -87,7 +88,10 @@ class Variant:
     def read_arrays(self) -> list[Any] | None:
         """The arrays that the names mean now; None if some name means something that the code was not made for."""
         for place, value in self.frozen:
-            if place.read() is not value:
+            now = place.peek()
+            if now is not value:
+                if now is MISSING:
+                    place.read()  # raises what Python does
                 return None
         found = []
         for use, place in self.arrays:
@@ -209,7 +213,8 @@ class Follower:
         self.policies = policies
         self._settings = settings()
         self._lock = threading.RLock()
-        self._variants: dict[Hashable, Variant] = {}
+        self._variants: OrderedDict[Hashable, Variant] = OrderedDict()
+        self._codes: dict[str, Code] = {}
         self._current: Variant | None = None
         self._bound: dict[int, Instance] = {}
         self._instances: dict[int, OrderedDict[Hashable, Instance]] = {}
@@ -231,9 +236,10 @@ class Follower:
             return self._add(self._token(discovery, layouts), code, discovery)
 
     @property
-    def variants(self) -> tuple[Variant, ...]:
-        """All specialisations, in the order of their making."""
-        return tuple(self._variants.values())
+    def codes(self) -> tuple[Code, ...]:
+        """The code of all specialisations, each once, in the order of their making."""
+        private = [variant.code for variant in self._variants.values() if variant.code.key is None]
+        return (*self._codes.values(), *private)
 
     def key(self, discovery: Discovery | None = None) -> Key:
         """The key of the code that the kernel needs now.
@@ -251,7 +257,9 @@ class Follower:
         layouts = self._layouts(discovery)
         token = self._token(discovery, layouts)
         variant = self._variants.get(token)
-        if variant is None:
+        if variant is not None:
+            self._variants.move_to_end(token)
+        else:
             variant = self._add(token, self._code(discovery, layouts), discovery)
             self._warn_of_many_values(discovery)
         self._current = variant
@@ -261,6 +269,10 @@ class Follower:
         arrays = tuple((use, use.place_for(self.function)) for use in code.uses)
         variant = Variant(code, frozen_of(discovery, arrays), arrays)
         self._variants[token] = variant
+        while len(self._variants) > VARIANTS:
+            self._variants.popitem(last=False)
+        if code.key is not None:
+            self._codes[code.key.digest] = code  # kept: coming back to a value compiles nothing
         self._current = variant
         return variant
 
@@ -331,7 +343,7 @@ class Follower:
                 layout = layouts.get(capture.place.key)
                 parts.append((capture.place.key, form if layout is None else form.general(layout)))
             elif followed(capture):
-                parts.append((capture.place.key, value_token(capture.value)))
+                parts.append((capture.place.key, value_token(capture)))
         return tuple(parts)
 
     def _warn_of_many_values(self, discovery: Discovery) -> None:
@@ -339,7 +351,7 @@ class Follower:
             if capture.kind != "value":
                 continue
             seen = self._values.setdefault(capture.place.key, set())
-            seen.add(value_token(capture.value))
+            seen.add(value_token(capture))
             if len(seen) == MANY_VALUES + 1:
                 name = capture.place.name
                 warnings.warn(
@@ -474,7 +486,7 @@ def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tupl
         if root.key in bare or (capture.kind == "array" and root is capture.place):
             continue
         if followed(capture) or root is not capture.place:
-            found.setdefault(root.key, (root, root.read()))
+            found.setdefault(root.key, (root, root.peek()))
     return tuple(found.values())
 
 
@@ -486,20 +498,17 @@ def roots(arrays: Sequence[tuple[Use, Place]], values: Sequence[Any]) -> list[tu
     return list(found.values())
 
 
-def value_token(value: Any) -> Hashable:
-    """A hashable that is equal for values for which the same code is right.
+def value_token(capture: Capture) -> Hashable:
+    """A hashable that is equal for meanings for which the same code is right.
 
-    Numbers and strings by type and value, with the sign of a zero and the bits of a NaN; other objects by identity,
-    which is safe because a specialisation holds them.
+    Values by their text, which tells types, signs of zeros and bits of NaNs apart; tuples by their class, as their
+    items are captures of their own; other objects by identity, which is safe while a specialisation holds them.
     """
-    kind = type(value)
-    if kind in (bool, int, str, bytes) or value is None:
-        return kind, value
-    if kind is float:
-        return kind, value.hex() if value == value else repr(value)
-    if isinstance(value, np.generic) and not isinstance(value, np.void):
-        return kind, value.dtype.str, value.tobytes()
-    return kind, id(value)
+    if capture.text:
+        return capture.text
+    if capture.kind == "tuple":
+        return type(capture.value), len(capture.value)
+    return type(capture.value), id(capture.value)
 
 
 def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:

@@ -7,15 +7,15 @@ again must not keep them.  Other values are held; they are what the compiled cod
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
+from types import CodeType
 
 import numpy as np
 
-from cuda_captures.discovery import AttributePlace, CellPlace, GlobalPlace, Place
+from cuda_captures.discovery import MISSING, AttributePlace, CellPlace, GlobalPlace, Place
 from cuda_captures.storage import storage_check
-
-_MISSING = object()
 
 
 def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[], bool]:
@@ -30,7 +30,7 @@ def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[]
     -----
     The function may be called from any thread.  It raises ValueError where a closure cell has been emptied.
     """
-    names: dict[str, object] = {"missing": _MISSING}
+    names: dict[str, object] = {"missing": MISSING}
     tests: list[str] = []
     for number, (place, value) in enumerate(expected):
         read = _reading(place, number, names)
@@ -50,19 +50,23 @@ def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[]
             names[f"c{number}"] = check
             tests.append(f"c{number}()")
     source = f"def unchanged():\n    return {' and '.join(tests) or 'True'}\n"
-    exec(compile(source, "<captured names>", "exec"), names)  # the text holds no name or value of the user's
+    exec(_compiled(source), names)  # the text holds no name or value of the user's
     return names["unchanged"]  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<captured names>", "exec")
 
 
 def _reading(place: Place, number: int, names: dict[str, object]) -> str:
     """An expression that reads a place."""
     if isinstance(place, GlobalPlace):
-        namespace = place.namespace if place.name in place.namespace else place.builtins
-        names[f"g{number}"] = namespace.get
+        names[f"g{number}"] = place.namespace.get
         names[f"n{number}"] = place.name
-        if namespace is not place.namespace:  # a builtin, until the module defines the name itself
-            names[f"o{number}"] = place.namespace.get
-            return f"o{number}(n{number}, g{number}(n{number}, missing))"
+        if place.name not in place.namespace:  # a builtin, until the module defines the name itself
+            names[f"b{number}"] = place.builtins.get
+            return f"g{number}(n{number}, b{number}(n{number}, missing))"
         return f"g{number}(n{number}, missing)"
     if isinstance(place, CellPlace):
         names[f"k{number}"] = place.cell
@@ -71,4 +75,5 @@ def _reading(place: Place, number: int, names: dict[str, object]) -> str:
         names[f"g{number}"] = vars(place.module).get
         names[f"n{number}"] = place.name
         return f"g{number}(n{number}, missing)"
-    raise TypeError(f"a place of an unknown kind: {place!r}")
+    names[f"p{number}"] = place.peek  # the rarer kinds of place
+    return f"p{number}()"

@@ -162,7 +162,7 @@ def meaning_now(dispatcher: Any) -> tuple[Hashable, list[Any]]:
             if policy == "constant":
                 parts.append(capture.value.tobytes())
         elif followed(capture):
-            parts.append((key, value_token(capture.value)))
+            parts.append((key, value_token(capture)))
             held.append(capture.value)
     return tuple(parts), held
 

@@ -62,7 +62,7 @@ def effects_of_call(expr: Any, function_type: Any) -> Effects | str | None:
     if isinstance(function_type, types.Dispatcher):
         return effects_of_dispatcher(function_type.dispatcher, expr)
     if isinstance(function_type, types.BoundFunction):
-        return "reads" if str(function_type.key[1]).rpartition(".")[2] in READING_METHODS else None
+        return "reads" if str(function_type.key[0]).rpartition(".")[2] in READING_METHODS else None
     function = getattr(function_type, "typing_key", None)
     if function is None:
         return None

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from numba import cuda
-from numba.cuda.core import errors, ir
+from numba.cuda.core import ir
 from numba.cuda.core.interpreter import Interpreter
 from numba.cuda.core.typeinfer import TypeInferer
 
@@ -16,7 +16,7 @@ from cuda_captures.session import Captured, Session, current, holds_array
 from cuda_captures.writes import captured_in, effects_of
 
 from .effects import DIALECT
-from .stand_ins import module_capture, type_stand_ins
+from .stand_ins import TYPING_ERRORS, module_capture, type_stand_ins
 
 upstream_interpret = Interpreter.interpret
 
@@ -111,12 +111,9 @@ class CaptureTypeInferer(TypeInferer):  # type: ignore[misc]
 
     def typeof_global(self, inst: Any, target: Any, gvar: Any) -> None:
         if not captured_in(gvar.value):
-            try:
-                super().typeof_global(inst, target, gvar)
-            except errors.TypingError as error:
-                if current() is not None and isinstance(gvar.value, (list, set, dict)):
-                    raise CaptureTypingError(self.container(gvar)) from error
-                raise
+            if current() is not None and isinstance(gvar.value, (list, set, dict)):  # upstream cannot lower these
+                raise CaptureTypingError(self.container(gvar))
+            super().typeof_global(inst, target, gvar)
             return
         typed = self.resolve_value_type(inst, gvar.value)
         if self.typevars[target.name].locked:
@@ -132,7 +129,7 @@ class CaptureTypeInferer(TypeInferer):  # type: ignore[misc]
     def propagate(self, raise_errors: bool = True) -> Any:
         try:
             return super().propagate(raise_errors=raise_errors)
-        except errors.TypingError as error:
+        except TYPING_ERRORS as error:
             if current() is not None:
                 refuse_writes(effects_of(self.func_ir.blocks.values(), None, DIALECT), self.func_id.func, error)
             raise

@@ -66,8 +66,7 @@ def report(kernel: Any) -> CaptureReport:
     rows: dict[tuple[str, ...], Row] = {}
     specialisations = []
     for one in kernels:
-        for variant in one.follower.variants:
-            code = variant.code
+        for code in one.follower.codes:
             for row in rows_of(kernel.py_func, code):
                 rows[(*row.path, row.name)] = row
             specialisations.append(

@@ -284,7 +284,7 @@ def strip(product: Any) -> None:
 
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that change the code, as values for the key.
+    """The options that change the code.
 
     Raises
     ------
@@ -293,17 +293,7 @@ def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: value for name, value in options.items() if name not in OUTSIDE_THE_CODE}
     found["link"] = tuple(linked(item) for item in options.get("link") or ())
-    return {name: value for name, value in found.items() if isinstance(value, _KEYABLE)} | _refuse(found)
-
-
-_KEYABLE = (bool, int, float, str, tuple, type(None))
-
-
-def _refuse(found: Mapping[str, Any]) -> dict[str, Any]:
-    strange = [f"the option `{name}` is {value!r}" for name, value in found.items() if not isinstance(value, _KEYABLE)]
-    if strange:
-        raise Unkeyable(strange)
-    return {}
+    return found
 
 
 def linked(item: Any) -> str:

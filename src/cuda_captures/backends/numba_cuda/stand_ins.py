@@ -13,6 +13,19 @@ from cuda_captures.session import Captured, current, holds_array
 from cuda_captures.writes import captured_in
 
 
+def _typing_errors() -> tuple[type[Exception], ...]:
+    """Errors of type inference: numba-cuda's, and numba's where that is installed and types for it."""
+    found: list[type[Exception]] = [errors.TypingError]
+    try:
+        from numba.core.errors import TypingError
+    except ImportError:
+        return tuple(found)
+    return (*found, TypingError)
+
+
+TYPING_ERRORS = _typing_errors()
+
+
 def type_stand_ins(value: Any) -> None:
     """Give stand-ins the compiler's type of their array.
 
@@ -30,7 +43,7 @@ def type_of(captured: Captured) -> Any:
     """The type of a captured array: as an argument's, but read-only if it may not be written."""
     try:
         typed = typeof(captured.value, Purpose.constant)
-    except (ValueError, errors.NumbaError) as error:
+    except (ValueError, *TYPING_ERRORS) as error:
         raise CaptureTypingError(
             UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
         ) from error
