@@ -18,9 +18,8 @@ from types import CodeType
 from typing import Any
 
 from cuda_captures.discovery import Capture, Discovery, Reached
-from cuda_captures.places import function_of
 from cuda_captures.signature import ArraySignature, array_signature
-from cuda_captures.values import Unidentifiable, named, text_of
+from cuda_captures.values import PLAIN, Unidentifiable, named, text_of
 
 __all__ = ["SCHEMA", "ArraySignature", "Key", "Unkeyable", "array_signature", "difference", "key_of"]
 
@@ -88,21 +87,23 @@ def key_of(
     lines = [_HEAD, f"signature = {signature}"]
     lines += _settings("target", target, reasons)
     lines += _settings("option", options, reasons)
-    numbers = {(id(one.function), id(one.dispatcher)): one.number for one in discovery.reached}
     written: dict[int, str] = {}
-    for reached in discovery.reached:
-        prefix = f"function {reached.number}"
-        lines.append(f"{prefix} = `{reached.function.__name__}`{_compiler_of(reached)}")
-        lines += [f"{prefix} {line}" for line in _code_lines(reached.function.__code__)]
+    for reached, names in zip(discovery.reached, discovery.names, strict=True):
+        code, prefix = reached.function.__code__, f"function {reached.number}"
+        lines.append(f"{prefix} = `{code.co_name}`{_compiler_of(reached)}")
+        try:
+            lines.append(_code_text(code, reached.number))
+        except Unidentifiable as why:
+            reasons.append(f"`{code.co_name}` has a constant: {why}")
         if debug:
-            lines += [f"{prefix} {line}" for line in _position_lines(reached.function.__code__)]
-        if reached.number:
+            lines += [f"{prefix} {line}" for line in _position_lines(code)]
+        if reached.dispatcher is not None and reached.number:  # a kernel's options are given
             lines += _dispatcher_lines(prefix, reached, reasons)
-        for label, number in reached.names:
-            text = written.get(number)
+        for label, capture in names:
+            text = written.get(id(capture))
             if text is None:
-                text = _capture_text(discovery.captures[number], forms, numbers, reasons)
-                written[number] = f"as {prefix} {label}"
+                text = _capture_text(capture, forms, reasons)
+                written[id(capture)] = f"as {prefix} {label}"
             lines.append(f"{prefix} {label} = {text}")
     if reasons:
         raise Unkeyable(list(dict.fromkeys(reasons)))
@@ -113,15 +114,9 @@ def key_of(
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
 
 
-def _capture_text(
-    capture: Capture,
-    forms: Mapping[Hashable, ArraySignature],
-    numbers: Mapping[tuple[int, int], int],
-    reasons: list[str],
-) -> str:
+def _capture_text(capture: Capture, forms: Mapping[Hashable, ArraySignature], reasons: list[str]) -> str:
+    """What the key says of a capture; unknown ones have their reasons already."""
     kind = capture.kind
-    if kind in ("value", "library"):
-        return capture.text
     if kind == "array":
         form = forms[capture.place.key]
         if form.policy != "constant":
@@ -131,30 +126,32 @@ def _capture_text(
             return ""
         return f"{form} contents {hashlib.blake2b(capture.value.tobytes(), digest_size=20).hexdigest()}"
     if kind == "function":
-        function = function_of(capture.value)
-        dispatcher = None if function is capture.value else capture.value
-        return f"function {numbers[id(function), id(dispatcher)]}"
+        return f"function {capture.number}"
     if kind == "tuple":
-        return f"tuple {named(type(capture.value))} of {len(capture.value)}{getattr(type(capture.value), '_fields', '')}"
-    if kind == "module":
-        return f"module {capture.value.__name__}"
-    return kind
+        return (
+            f"tuple {named(type(capture.value))} of {len(capture.value)}{getattr(type(capture.value), '_fields', '')}"
+        )
+    return "unknown" if kind == "unknown" else capture.text
 
 
-def _settings(label: str, settings: Mapping[str, Any], reasons: list[str]) -> Iterator[str]:
+def _settings(label: str, settings: Mapping[str, Any], reasons: list[str]) -> list[str]:
+    lines = []
     for name in sorted(settings):
         try:
-            yield f"{label} {name} = {_setting(settings[name])}"
+            lines.append(f"{label} {name} = {_setting(settings[name])}")
         except Unidentifiable as why:
             reasons.append(f"{label} `{name}`: {why}")
+    return lines
 
 
 def _setting(value: Any) -> str:
     """A value of an option: containers are read once, by the compiler, so their contents count."""
+    if type(value) in PLAIN:
+        return text_of(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_setting, value))}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_setting(value[key])}" for key in sorted(value)) + "}"
+        return "{" + ", ".join(f"{key!a}: {_setting(value[key])}" for key in sorted(value)) + "}"
     return text_of(value)
 
 
@@ -165,33 +162,35 @@ def _compiler_of(reached: Reached) -> str:
 
 
 def _dispatcher_lines(prefix: str, reached: Reached, reasons: list[str]) -> Iterator[str]:
-    """Options and eager signatures of a device function."""
+    """Options, types of variables and eager signatures of a device function."""
     dispatcher = reached.dispatcher
-    if dispatcher is None:
-        return
-    options = getattr(dispatcher, "targetoptions", None)
-    if isinstance(options, Mapping):
-        found: list[str] = []
-        yield from _settings(f"{prefix} option", options, found)
-        reasons += [f"device function {reason.removeprefix(prefix + ' ')}" for reason in found]
+    found: list[str] = []
+    for label, attribute in (("option", "targetoptions"), ("variable", "locals")):
+        settings = getattr(dispatcher, attribute, None)
+        if isinstance(settings, Mapping):
+            yield from _settings(f"{prefix} {label}", settings, found)
     if getattr(dispatcher, "_can_compile", True) is False:
         signatures = sorted(str(getattr(one, "signature", one)) for one in dispatcher.overloads.values())
         yield f"{prefix} signatures = {', '.join(signatures)}"
+    name = reached.function.__code__.co_name
+    reasons += [f"device function `{name}`: {reason.removeprefix(prefix + ' ')}" for reason in found]
 
 
-def _code_lines(code: CodeType) -> list[str]:
-    """What a code object does, without its names of files and numbers of lines."""
+def _code_text(code: CodeType, number: int) -> str:
+    """What a code object does, without its names of files and numbers of lines, as lines of one function."""
     known = _code_texts.get(id(code))
-    if known is not None and known[0]() is code:
-        return known[1]
-    lines = list(_describe(code, ""))
-    key = id(code)
-    _code_texts[key] = (weakref.ref(code, lambda _: _code_texts.pop(key, None)), lines)
-    return lines
+    if known is None or known[0]() is not code:
+        key = id(code)
+        known = _code_texts[key] = (weakref.ref(code, lambda _: _code_texts.pop(key, None)), {})
+    text = known[1].get(number)
+    if text is None:
+        text = known[1][number] = "\n".join(_describe(code, f"function {number} "))
+    return text
 
 
-# By identity, which is cheaper than comparing code; entries go with their code.
-_code_texts: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}
+# By identity, which is cheaper than comparing code; entries go with their code.  Any thread may add one, since all
+# write the same.
+_code_texts: dict[int, tuple[weakref.ref[CodeType], dict[int, str]]] = {}
 
 
 def _describe(code: CodeType, label: str) -> Iterator[str]:

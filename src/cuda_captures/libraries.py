@@ -35,7 +35,7 @@ def library_of(module: ModuleType) -> str | None:
         pass
     spec = getattr(module, "__spec__", None)
     origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
-    if origin in ("built-in", "frozen") or (origin is None and module.__name__ in sys.builtin_module_names):
+    if origin in ("built-in", "frozen"):
         found: str | None = PYTHON
     elif origin is None:  # a namespace package, or a module made by hand
         places = list(getattr(module, "__path__", ()))
@@ -78,9 +78,7 @@ def _distributions(folder: str) -> tuple[str, ...]:
     except OSError:
         return ()
     site = os.path.basename(folder) in ("site-packages", "dist-packages")
-    return tuple(
-        sorted(one for one in entries if one.endswith(".dist-info") or (site and one.endswith(".egg-info")))
-    )
+    return tuple(sorted(one for one in entries if one.endswith(".dist-info") or (site and one.endswith(".egg-info"))))
 
 
 @cache
@@ -137,7 +135,7 @@ def _normal(name: str) -> str:
 
 
 def library_object(value: Any, hint: str = "") -> str | None:
-    """Qualified name and version of an object that a library defines; None if it is not one for certain.
+    """Qualified name and version of an object that a library defines, as text; None if it is not one for certain.
 
     Parameters
     ----------
@@ -146,13 +144,24 @@ def library_object(value: Any, hint: str = "") -> str | None:
     hint
         The name that it was found under, to look for objects that do not know their own name.
     """
-    known = _objects.get(id(value))
-    if known is not None and known[0] is value:
-        return known[1]
+    known = known_library_object(value)
+    if known is not None:
+        return known
     found = _identify(value, hint)
     if found is not None:
-        _objects[id(value)] = (value, found)
+        remember(value, found)
     return found
+
+
+def known_library_object(value: Any) -> str | None:
+    """The answer of :func:`library_object` if it was asked before, else None; costs one look-up."""
+    known = _objects.get(id(value))
+    return known[1] if known is not None and known[0] is value else None
+
+
+def remember(value: Any, text: str) -> None:
+    """Keep the text of an object or module of a library."""
+    _objects[id(value)] = (value, text)
 
 
 # Holds library objects strongly: they are their module's, and live as long as the process.
@@ -168,7 +177,7 @@ def _identify(value: Any, hint: str) -> str | None:
         for part in qualified.split("."):
             found = getattr(found, part, None)
         if found is value:
-            return f"{module_name}.{qualified}, {version}"
+            return f"library {module_name}.{qualified}, {version}"
     return None
 
 

@@ -50,6 +50,7 @@ class Place:
     step: Step
 
     is_attribute = False
+    followed = True  # whether a launch looks again
 
     def read(self) -> Any:
         """What the name means now.
@@ -165,6 +166,8 @@ class ModulePlace(Place):
 
     __slots__ = ()
 
+    followed = False
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.key = ("module", name)
@@ -185,6 +188,8 @@ class DefaultPlace(Place):
     """The default value of a parameter."""
 
     __slots__ = ("function", "which")
+
+    followed = False
 
     def __init__(self, function: FunctionType, which: int | str, name: str) -> None:
         self.function = function
@@ -210,7 +215,7 @@ class DefaultPlace(Place):
 class ItemPlace(Place):
     """An item of a tuple or named tuple."""
 
-    __slots__ = ("field", "index", "parent")
+    __slots__ = ("field", "followed", "index", "parent")
 
     def __init__(self, parent: Place, index: int, field: str | None = None) -> None:
         self.parent = parent
@@ -218,6 +223,7 @@ class ItemPlace(Place):
         self.field = field
         self.name = f"{parent.name}[{index}]" if field is None else f"{parent.name}.{field}"
         self.key = (*parent.key, index)  # type: ignore[misc]
+        self.followed = parent.followed
         self.root = parent.root
         self.step = ("item", index)
 

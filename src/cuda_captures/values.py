@@ -86,7 +86,9 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     EllipsisType: lambda value: "Ellipsis",
 }
 
+# Types whose values text can stand for, without a look at the value; and those whose values change.
 PLAIN = frozenset(_WRITERS) - {tuple, frozenset, slice}
+CONTAINERS = (list, dict, set, bytearray)
 
 
 def shortened(data: bytes) -> str:
@@ -111,7 +113,7 @@ def _other(value: Any, hint: str) -> str:
         return _compiler_type(value)
     library = None if isinstance(value, ModuleType) else library_object(value, hint)
     if library is not None:
-        return f"library {library}"
+        return library
     raise Unidentifiable(why_not(value))
 
 
@@ -127,7 +129,7 @@ def _class(value: type, hint: str) -> str:
         return f"enum class {named(value)}({kinds}): {members}"
     library = library_object(value, hint)
     if library is not None:
-        return f"type {library}"
+        return library
     fields = getattr(value, "_fields", None)
     if issubclass(value, tuple) and isinstance(fields, tuple):
         defaults = getattr(value, "_field_defaults", {})
@@ -199,7 +201,7 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
 
 def why_not(value: Any) -> str:
     """Why a value cannot be identified, to follow the words "cannot be identified:"."""
-    if isinstance(value, (list, dict, set, bytearray)):
+    if isinstance(value, CONTAINERS):
         kind = type(value).__name__
         return f"it is a {kind}, whose items may change one by one; an array (`np.array(...)`) is captured by reference"
     return f"it is an object of {named(type(value))}, whose meaning for the compiler is defined elsewhere"
