@@ -36,21 +36,23 @@ class Place:
         Equal for equal places; holds addresses, so it is good for one process and while the place lives.
     name
         The captured name, as one would write it.
-    root
-        The place that a launch looks at: the tuple's for an item, else the place itself.
     step
         What leads here from the function, module or tuple above; a recipe is a tuple of steps.
     """
 
-    __slots__ = ("key", "name", "root", "step")
+    __slots__ = ("key", "name", "step")
 
     key: Hashable
     name: str
-    root: Place
     step: Step
 
     is_attribute = False
     followed = True  # whether a launch looks again
+
+    @property
+    def root(self) -> Place:
+        """The place that a launch looks at: the tuple's for an item, else the place itself."""
+        return self
 
     def read(self) -> Any:
         """What the name means now.
@@ -95,7 +97,6 @@ class GlobalPlace(Place):
         self.namespace = namespace
         self.name = name
         self.key = ("global", id(namespace), name)
-        self.root = self
         self.step = ("global", name)
 
     @property
@@ -124,7 +125,6 @@ class CellPlace(Place):
         self.cell = cell
         self.name = name
         self.key = ("cell", id(cell))
-        self.root = self
         self.step = ("cell", name)
 
     def read(self) -> Any:
@@ -151,7 +151,6 @@ class AttributePlace(Place):
         self.module = module
         self.name = name
         self.key = ("attribute", id(module), name)
-        self.root = self
         self.step = ("attribute", name)
 
     def read(self) -> Any:
@@ -171,7 +170,6 @@ class ModulePlace(Place):
     def __init__(self, name: str) -> None:
         self.name = name
         self.key = ("module", name)
-        self.root = self
         self.step = ("module", name)
 
     def read(self) -> Any:
@@ -196,7 +194,6 @@ class DefaultPlace(Place):
         self.which = which
         self.name = name
         self.key = ("default", id(function), which)
-        self.root = self
         self.step = ("default", which, name)
 
     def read(self) -> Any:
@@ -224,8 +221,11 @@ class ItemPlace(Place):
         self.name = f"{parent.name}[{index}]" if field is None else f"{parent.name}.{field}"
         self.key = (*parent.key, index)  # type: ignore[misc]
         self.followed = parent.followed
-        self.root = parent.root
         self.step = ("item", index)
+
+    @property
+    def root(self) -> Place:
+        return self.parent.root
 
     def read(self) -> Any:
         items = self.parent.read()
