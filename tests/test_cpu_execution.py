@@ -8,7 +8,6 @@ import gc
 import math
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import cpu_execution
@@ -20,9 +19,8 @@ from cpu_execution import execute, lower, slot_bytes, slot_sizes, types_of
 from generated import function, namespace
 from hypothesis import given, settings
 from layouts import same
-from llvmlite import ir
 from numba.cuda import types
-from numba.cuda.target import CUDATargetContext
+from slot_lowering import slots_for_constants
 
 Array = np.ndarray[Any, Any]
 
@@ -343,43 +341,8 @@ def test_half_precision() -> None:
     assert flags.T.tolist() == [(a < b).tolist(), (a == b).tolist(), (a >= b).tolist()]
 
 
-@pytest.fixture
-def slots_for_constants(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Array]]:
-    """Lower NumPy arrays that upstream would copy to loads from slots, general for odd dimensions; keep which."""
-    found: dict[str, Array] = {}
-
-    def make_constant_array(context: Any, builder: Any, typed: Any, value: Array) -> Any:
-        symbol = f"cuda_capture_{id(value)}"
-        found[symbol] = value
-        word = ir.IntType(64)
-        words = 1 + 2 * value.ndim if value.ndim % 2 else 1
-        kind = ir.ArrayType(word, words) if words > 1 else word
-        slot = builder.module.globals.get(symbol) or ir.GlobalVariable(builder.module, kind, symbol, addrspace=4)
-        slot.linkage, slot.align = "external", 8
-        if words > 1:
-            loaded = [builder.load(builder.gep(slot, [word(0), word(index)])) for index in range(words)]
-            shape, strides = loaded[1 : 1 + value.ndim], loaded[1 + value.ndim :]
-        else:
-            loaded = [builder.load(slot)]
-            shape = [context.get_constant(types.intp, extent) for extent in value.shape]
-            strides = [context.get_constant(types.intp, stride) for stride in value.strides]
-        array = context.make_array(typed)(context, builder)
-        pointer = builder.inttoptr(loaded[0], ir.PointerType(array.data.type.pointee, addrspace=1))
-        context.populate_array(
-            array,
-            data=builder.addrspacecast(pointer, array.data.type),
-            shape=shape,
-            strides=strides,
-            itemsize=context.get_constant(types.intp, value.itemsize),
-            meminfo=None,
-        )
-        return array._getvalue()
-
-    monkeypatch.setattr(CUDATargetContext, "make_constant_array", make_constant_array)
-    yield found
-
-
-def test_slots(slots_for_constants: dict[str, Array]) -> None:
+def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = slots_for_constants(monkeypatch)
     made = namespace("""
         line = np.arange(20.0)[::-2]
         grid = np.asfortranarray(np.arange(12, dtype=np.int8).reshape(3, 4))
@@ -391,7 +354,6 @@ def test_slots(slots_for_constants: dict[str, Array]) -> None:
     """)
     i = np.arange(30)
     lowered = lower(made["kernel"], (types.float64[::1],))
-    arrays = slots_for_constants
     sizes = slot_sizes(lowered)
     assert sorted(sizes.values()) == [8, 24]
     # The code holds no contents: other arrays come in by filling the slots anew.
