@@ -19,7 +19,7 @@ from cuda_captures.copies import Mirror
 from cuda_captures.device import Context, on_device
 from cuda_captures.driver import OutOfDeviceMemory
 from cuda_captures.extents import Array, Extent, extent, root_of, wanted_extent
-from cuda_captures.mapped import MappedMirror
+from cuda_captures.mapping import MappedMirror
 
 __all__ = ["LAUNCH_LOCK", "DeviceCopy", "MappedMirror", "Mirror", "acquire", "memory", "refresh_snapshot"]
 
@@ -79,7 +79,13 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
         if policy == "snapshot":
             # Snapshots may overlap: a larger one made later would bring the edits that the first must not show.
             return _made(bounds, [root], context, policy, verify, [])
-        return _acquire_live(wanted_extent(array, root), root, context, present, verify)
+        wanted = wanted_extent(array, root)
+        try:
+            return _acquire_live(wanted, root, context, present, verify)
+        except OutOfDeviceMemory:
+            if wanted == bounds:
+                raise
+        return _acquire_live(bounds, root, context, present, verify)
 
 
 def _acquire_live(bounds: Extent, root: Array, context: Context, present: list[AnyMirror], verify: bool) -> Mirror:
@@ -104,9 +110,9 @@ def _acquire_mapped(array: Array, root: Array, context: Context, present: list[A
     # What the device now writes in place no page table notices: copies of the same bytes must be watched otherwise.
     for references in _mirrors.values():
         for reference in references:
-            mirror = reference()
-            if isinstance(mirror, Mirror) and mirror.start < mapped.stop and mapped.start < mirror.stop:
-                mirror.superseded = mirror.superseded or mirror.policy == "live"
+            other = reference()
+            if isinstance(other, Mirror) and other.start < mapped.stop and mapped.start < other.stop:
+                other.superseded = other.superseded or other.policy == "live"
     _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
     return mapped
 

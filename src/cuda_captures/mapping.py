@@ -160,7 +160,7 @@ class MappedMirror:
         if len(offsets) != 1:
             self._let_go()
             raise CaptureError(CANNOT_MAP.format(nbytes=self.nbytes, why="its pages lie apart on the device"))
-        self._shift = offsets.pop()
+        self._shift: int = offsets.pop()
 
     @property
     def roots(self) -> list[Array]:
