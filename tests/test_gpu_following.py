@@ -101,7 +101,7 @@ def test_scalars_and_functions_are_followed(cuda: Any) -> None:
 def test_many_values_of_a_scalar_are_warned_about(cuda: Any) -> None:
     kernel, names = kernel_of(cuda, "out[i] = SHIFT", SHIFT=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", cuda_captures.CapturePerformanceWarning)
         for value in range(8):
             names["SHIFT"] = value
             run(kernel)

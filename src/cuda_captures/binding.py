@@ -504,7 +504,7 @@ def value_token(capture: Capture) -> Hashable:
     Values by their text, which tells types, signs of zeros and bits of NaNs apart; tuples by their class, as their
     items are captures of their own; other objects by identity, which is safe while a specialisation holds them.
     """
-    if capture.text:
+    if capture.kind in ("value", "library"):
         return capture.text
     if capture.kind == "tuple":
         return type(capture.value), len(capture.value)
@@ -513,11 +513,10 @@ def value_token(capture: Capture) -> Hashable:
 
 def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:
     """Make code shareable: recipes instead of places; or say why it stays private."""
-    by_place = {capture.place.key: capture for capture in discovery.captures}
     lost = []
     for use in code.uses:
         assert use.place is not None
-        capture = by_place.get(use.place.key)
+        capture = discovery.by_place.get(use.place.key)
         use.name = use.place.name
         if capture is None:
             lost.append(f"`{use.name}` was found while compiling, on no path from the kernel")

@@ -44,6 +44,7 @@ JOINTS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("numba.cuda.dispatcher", "CUDACache.load_overload", ("self", "sig", "target_context")),
     ("numba.cuda.dispatcher", "CUDACache.save_overload", ("self", "sig", "data")),
     ("numba.cuda.dispatcher", "get_current_device", ()),
+    ("numba.cuda.cudadrv.driver", "load_module_image", ("context", "object_code")),
     ("numba.cuda.core.caching", "Cache._index_key", ("self", "sig", "codegen")),
 )
 

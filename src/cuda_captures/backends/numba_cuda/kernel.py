@@ -156,8 +156,9 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc]
 class BoundKernel(UpstreamKernel):  # type: ignore[misc]
     """One loaded module instance as upstream's launch sees a kernel."""
 
-    def __init__(self, code: Code, cufunc: Any, extensions: list[Any]) -> None:
+    def __init__(self, code: Code, module: Any, cufunc: Any, extensions: list[Any]) -> None:
         self.__dict__.update(vars(code.product))
+        self._module = module  # a function of upstream's refers to its module weakly
         self.code = code
         self.extensions = extensions
         self._codelibrary = _Loaded(cufunc)
@@ -222,8 +223,10 @@ class NumbaCudaToolchain:
         library = code.product._codelibrary
         extensions = self.options.get("extensions") or []
         if not code.uses:
-            return BoundKernel(code, library.get_cufunc(), extensions)
-        return BoundKernel(code, library.load_instance(), extensions)
+            return BoundKernel(code, None, library.get_cufunc(), extensions)
+        bound = BoundKernel(code, *library.load_instance(), extensions)
+        library.instances[devices.get_context().device.id] = bound
+        return bound
 
     @property
     def lock(self) -> Any:

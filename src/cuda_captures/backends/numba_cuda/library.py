@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Hashable
 from typing import Any
 
+from cuda.core import ObjectCode
 from numba.cuda.codegen import CUDACodeLibrary
-from numba.cuda.cudadrv import devices
+from numba.cuda.cudadrv import devices, driver
 
 from cuda_captures.code import Use
 from cuda_captures.session import Captured, current, refuse_constants_over_limit
@@ -31,7 +32,7 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         self.written: set[Hashable] = set()
         self.effects: Effects | None = None
         session = current()
-        self._instances: dict[int, weakref.ref[Any]] = {}
+        self.instances: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # the last, by device
         self.cc = session.cc if session is not None else None
 
     def record(self, captured: Captured) -> None:
@@ -89,17 +90,19 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         if not self.uses:
             return super().get_cufunc()
         # Asked for attributes such as registers per thread: any instance has them, whatever its slots hold.
-        loaded = self._instances.get(devices.get_context().device.id)
-        cufunc = loaded() if loaded is not None else None
-        return cufunc if cufunc is not None else super().get_cufunc()
+        loaded = self.instances.get(devices.get_context().device.id)
+        return loaded._codelibrary.get_cufunc() if loaded is not None else super().get_cufunc()
 
-    def load_instance(self) -> Any:
-        """Load the machine code once more into the current context, with slots of its own."""
+    def load_instance(self) -> tuple[Any, Any]:
+        """Load the machine code once more into the current context: a module with slots of its own, and its kernel.
+
+        Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
+        this module is unloaded when it is let go of.
+        """
         context = devices.get_context()
-        module = context.create_module_image(self.get_cubin(), self._setup_functions, self._teardown_functions)
-        cufunc = module.get_function(self._entry_name)
-        self._instances[context.device.id] = weakref.ref(cufunc)
-        return cufunc
+        image = ObjectCode.from_cubin(bytes(self.get_cubin().code))
+        module = driver.load_module_image(context, image, self._setup_functions, self._teardown_functions)
+        return module, module.get_function(self._entry_name)
 
     def discard_modules(self) -> None:
         """Drop the modules' objects, whose text has been made; they refer to what was compiled into them."""
