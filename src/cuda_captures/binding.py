@@ -31,7 +31,7 @@ from cuda_captures.session import Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.storage import address_of, producer_stream
 
-INSTANCES = 16  # module instances that a kernel keeps per device, the least recently used goes first
+INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
 VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
 MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
 
@@ -54,6 +54,9 @@ class Toolchain(Protocol):
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """Signature, options and target, for the key; raises Unkeyable."""
+
+    def unseen(self, discovery: Discovery) -> list[str]:
+        """What else the code depends on, that the key cannot see: reasons, each with a name."""
 
     def compile(self, session: Session) -> Code:
         """Compile for what the names mean now."""
@@ -86,20 +89,14 @@ class Variant:
     arrays: tuple[tuple[Use, Place], ...]
 
     def read_arrays(self) -> list[Any] | None:
-        """The arrays that the names mean now; None if some name means something that the code was not made for."""
+        """What the names of arrays mean now; None if another name means something that the code was not made for."""
         for place, value in self.frozen:
             now = place.peek()
             if now is not value:
                 if now is MISSING:
                     place.read()  # raises what Python does
                 return None
-        found = []
-        for use, place in self.arrays:
-            array = place.read()
-            if not fits(use, array):
-                return None
-            found.append(array)
-        return found
+        return [place.read() for _, place in self.arrays]
 
 
 def fits(use: Use, array: Any) -> bool:
@@ -115,6 +112,8 @@ class Instance:
 
     Parameters
     ----------
+    context, variant
+        What it was made in and for; held, so that their identities stay theirs.
     launchable
         The backend's kernel.
     copies
@@ -132,10 +131,24 @@ class Instance:
     holds the instance is over and the kernel's table has let go of it.
     """
 
-    __slots__ = ("arrays", "copies", "held", "launchable", "plain", "producers", "unchanged", "written", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "arrays",
+        "context",
+        "copies",
+        "held",
+        "launchable",
+        "plain",
+        "producers",
+        "unchanged",
+        "variant",
+        "written",
+    )
 
     def __init__(
         self,
+        context: Any,
+        variant: Variant,
         launchable: Any,
         copies: Sequence[mirrors.Mirror],
         written: Sequence[tuple[mirrors.Mirror, np.ndarray[Any, Any]]],
@@ -143,6 +156,8 @@ class Instance:
         arrays: Sequence[Any],
         unchanged: Callable[[], bool],
     ) -> None:
+        self.context = context
+        self.variant = variant
         self.launchable = launchable
         self.copies = tuple(copies)
         self.written = tuple((mirror, weakref.ref(array)) for mirror, array in written)
@@ -216,8 +231,8 @@ class Follower:
         self._variants: OrderedDict[Hashable, Variant] = OrderedDict()
         self._codes: dict[str, Code] = {}
         self._current: Variant | None = None
-        self._bound: dict[int, Instance] = {}
-        self._instances: dict[int, OrderedDict[Hashable, Instance]] = {}
+        self._bound: dict[int, Instance] = {}  # by context
+        self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
         self._values: dict[Hashable, set[Hashable]] = {}
         self._pinned: list[Any] = []
 
@@ -294,7 +309,7 @@ class Follower:
                 finish(code, key, (), discovery)
                 if code.key is not None:
                     self.toolchain.store(code)
-            if code.key is not None:
+            if code.key is not None and not code.warned:
                 CODES.add(code)
         return code
 
@@ -302,6 +317,9 @@ class Follower:
         return Session(discovery, self.policies, self._settings.host, layouts)
 
     def _key(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Key:
+        unseen = self.toolchain.unseen(discovery)
+        if unseen:
+            raise Unkeyable(unseen)
         signature, options, target = self.toolchain.identity()
         forms = {}
         for capture in discovery.arrays:
@@ -367,8 +385,15 @@ class Follower:
 
     # instances
 
-    def instance(self, device: int, stream: int | None = None) -> Instance:
-        """The module instance for what the names mean now, on the current device.
+    def instance(self, context: Any, stream: int | None = None) -> Instance:
+        """The module instance for what the names mean now.
+
+        Parameters
+        ----------
+        context
+            The current context, as the backend knows it.
+        stream
+            Handle of the stream that the launch goes to, if known.
 
         Raises
         ------
@@ -377,42 +402,59 @@ class Follower:
         CaptureError
             Where an array cannot be bound; nothing is left half-bound.
         """
-        instance = self._bound.get(device)
+        instance = self._bound.get(id(context))
         if instance is not None:
             try:
                 if instance.unchanged():
                     return instance
             except ValueError:  # an emptied closure cell: reading it below raises what Python does
                 pass
-        return self.rebind(device, stream)
+        return self.rebind(context, stream)
 
-    def rebind(self, device: int, stream: int | None = None) -> Instance:
+    def rebind(self, context: Any, stream: int | None = None) -> Instance:
         """The slow way of :meth:`instance`: read every name again, then find or make the instance."""
-        if stream is not None and cuda_device.is_capturing(stream):
-            raise CaptureError(UNBOUND.format(kernel=self.function.__name__))
         with self._lock:
-            variant = self._current
-            arrays = variant.read_arrays() if variant is not None else None
+            variant, arrays = self._current, None
+            if variant is not None:
+                arrays = variant.read_arrays()
+                if arrays is not None:
+                    instance = self._known(context, variant, arrays)
+                    if instance is not None:
+                        return instance
+                    if not all(fits(use, array) for (use, _), array in zip(variant.arrays, arrays, strict=True)):
+                        arrays = None
+            if stream is not None and cuda_device.is_capturing(stream):
+                raise CaptureError(UNBOUND.format(kernel=self.function.__name__))
             if arrays is None:
                 variant = self._specialise()
                 arrays = [place.read() for _, place in variant.arrays]
+                instance = self._known(context, variant, arrays)
+                if instance is not None:
+                    return instance
             assert variant is not None
-            table = self._instances.setdefault(device, OrderedDict())
-            key = (id(variant), *map(id, arrays))
-            instance = table.get(key)
-            if instance is None or not instance.serves(arrays) or not _unchanged(instance):
-                table.pop(key, None)
-                instance = self._bind(variant, arrays, device)
-                table[key] = instance
-                while len(table) > INSTANCES:
-                    table.popitem(last=False)
-            else:
-                table.move_to_end(key)
-            self._bound[device] = instance
+            instance = self._bind(context, variant, arrays)
+            self._instances[id(context), id(variant), *map(id, arrays)] = instance
+            while len(self._instances) > INSTANCES:
+                self._instances.popitem(last=False)
+            self._bound[id(context)] = instance
             return instance
 
-    def _bind(self, variant: Variant, arrays: Sequence[Any], device: int) -> Instance:
+    def _known(self, context: Any, variant: Variant, arrays: Sequence[Any]) -> Instance | None:
+        """The instance for these very arrays, if there is one."""
+        key = (id(context), id(variant), *map(id, arrays))
+        instance = self._instances.get(key)
+        if instance is None:
+            return None
+        if instance.variant is not variant or not instance.serves(arrays) or not _unchanged(instance):
+            del self._instances[key]
+            return None
+        self._instances.move_to_end(key)
+        self._bound[id(context)] = instance
+        return instance
+
+    def _bind(self, context: Any, variant: Variant, arrays: Sequence[Any]) -> Instance:
         loaded = self.toolchain.load(variant.code)
+        device = cuda_device.current_device()
         copies: dict[int, mirrors.Mirror] = {}
         written, held = [], []
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
@@ -440,7 +482,10 @@ class Follower:
         else:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
             unchanged = _always
-        return Instance(loaded.launchable, list(copies.values()), written, held, arrays, unchanged)
+        instance = Instance(context, variant, loaded.launchable, list(copies.values()), written, held, arrays, unchanged)
+        for mirror in copies.values():
+            mirror.users[instance] = self.function.__name__
+        return instance
 
     def _refuse_other_device(self, array: Any, place: Place, device: int) -> None:
         address = address_of(array)

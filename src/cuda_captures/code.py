@@ -7,7 +7,7 @@ instances.  The table of shared code is weak: code goes with the last kernel tha
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cuda_captures.discovery import Place, follow
@@ -64,6 +64,8 @@ class Code:
         What the code was compiled from; None for code that cannot be shared.
     why_private
         For code without a key: the reasons, each with a name.
+    warned
+        Whether the compiler warned; then every kernel is compiled for itself, so that its author is warned too.
     source
         How it was come by: ``"compiled"``, ``"process"`` (another kernel had it) or ``"disk"``.
     """
@@ -73,7 +75,8 @@ class Code:
     key: Key | None = None
     why_private: tuple[str, ...] = ()
     constant_bytes: int = 0
-    source: str = field(default="compiled")
+    warned: bool = False
+    source: str = "compiled"
 
 
 class CodeTable:

@@ -47,6 +47,7 @@ def enable() -> None:
         (upstream_dispatcher.CUDADispatcher, "compile_device", dispatcher.compile_device),
         (upstream_dispatcher.CUDADispatcher, "get_call_template", dispatcher.get_call_template),
         (upstream_dispatcher.CUDADispatcher, "call", dispatcher.call),
+        (upstream_dispatcher.CUDADispatcher, "configure", dispatcher.configure),
         (upstream_dispatcher.CUDACacheImpl, "reduce", cache.reduce_kernel),
         (upstream_dispatcher.CUDACacheImpl, "rebuild", cache.rebuild_kernel),
         (upstream_dispatcher.CUDACache, "load_overload", cache.load_overload),

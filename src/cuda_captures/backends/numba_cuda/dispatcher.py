@@ -25,6 +25,7 @@ upstream_compile = CUDADispatcher.compile
 upstream_compile_device = CUDADispatcher.compile_device
 upstream_get_call_template = CUDADispatcher.get_call_template
 upstream_call = CUDADispatcher.call
+upstream_configure = CUDADispatcher.configure.__wrapped__  # without its table
 
 # Device functions with compilations of ours, so that disabling can take these out of use.
 TOUCHED: WeakSet[Any] = WeakSet()
@@ -60,6 +61,27 @@ def call(self: Any, args: Any, launch_config: Any) -> None:
         recompile_plain(self)
         self._captures_seen = _enabling[0]
     upstream_call(self, args, launch_config)
+
+
+def configure(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A launch configuration, remembered by its kernel.
+
+    Upstream remembers the last 128 of all kernels in one table, which keeps these kernels and what they capture.
+    """
+    key = (args, *sorted(kwargs.items())) if kwargs else args
+    try:
+        return self._captures_configurations[key]
+    except AttributeError:
+        self._captures_configurations = {}
+    except KeyError:
+        pass
+    known = self._captures_configurations
+    if len(known) >= CONFIGURATIONS:
+        known.pop(next(iter(known)), None)
+    return known.setdefault(key, upstream_configure(self, *args, **kwargs))
+
+
+CONFIGURATIONS = 128  # as many as upstream remembers
 
 
 @global_compiler_lock  # type: ignore[untyped-decorator]

@@ -39,11 +39,13 @@ JOINTS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("numba.cuda.dispatcher", "CUDADispatcher.compile_device", ("self", "args", "return_type")),
     ("numba.cuda.dispatcher", "CUDADispatcher.get_call_template", ("self", "args", "kws")),
     ("numba.cuda.dispatcher", "CUDADispatcher.call", ("self", "args", "launch_config")),
+    ("numba.cuda.dispatcher", "CUDADispatcher.configure.__wrapped__", ("self", "griddim", "blockdim")),
     ("numba.cuda.dispatcher", "CUDACacheImpl.reduce", ("self", "kernel")),
     ("numba.cuda.dispatcher", "CUDACacheImpl.rebuild", ("self", "target_context", "payload")),
     ("numba.cuda.dispatcher", "CUDACache.load_overload", ("self", "sig", "target_context")),
     ("numba.cuda.dispatcher", "CUDACache.save_overload", ("self", "sig", "data")),
     ("numba.cuda.dispatcher", "get_current_device", ()),
+    ("numba.cuda.typing.context", "BaseContext._lookup_global", ("self", "gv")),
     ("numba.cuda.cudadrv.driver", "load_module_image", ("context", "object_code")),
     ("numba.cuda.core.caching", "Cache._index_key", ("self", "sig", "codegen")),
 )

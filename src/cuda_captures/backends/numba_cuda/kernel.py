@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from numba.cuda.dispatcher import get_current_device as upstream_get_current_dev
 from cuda_captures import mirrors
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
+from cuda_captures.discovery import Discovery
 from cuda_captures.key import Key, Unkeyable
 from cuda_captures.session import Session, compiling, current
 
@@ -111,22 +113,19 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc]
             self._type_annotation = annotation
 
     def bind(self) -> None:
-        """Make the machine code for the current device; slots are filled at the first launch."""
-        if not self.code.uses:
-            super().bind()
-            return
+        """Make the machine code for the current device; it is loaded, and slots are filled, at the first launch."""
         self._codelibrary.get_cubin()
 
     def bound(self, stream: int | None = None) -> Instance:
         """The module instance for what the names mean now, in the current context; made if there is none."""
-        instance = self.follower.rebind(devices.get_context().device.id, stream)
+        instance = self.follower.rebind(devices.get_context(), stream)
         if instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
         return instance
 
     def launch(self, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
         """Launch with captured names meaning what they mean now."""
-        instance = self.follower.instance(devices.get_context().device.id)
+        instance = self.follower.instance(devices.get_context())
         if instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
         if instance.plain:
@@ -199,12 +198,16 @@ class NumbaCudaToolchain:
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         return target.signature_text(self.argtypes), options_of(self.options), target.target_of(self.cc)
 
+    def unseen(self, discovery: Discovery) -> list[str]:
+        return target.unseen(discovery)
+
     def compile(self, session: Session) -> Code:
         options = {name: value for name, value in self.options.items() if name not in ("captures", "cache")}
         if options.get("link"):
             options["link"] = list(options["link"])  # upstream appends to it
         session.cc = self.cc
-        with compiling(session):
+        with compiling(session), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             try:
                 product = UpstreamKernel(self.py_func, self.argtypes, **options)
                 library = product._codelibrary
@@ -213,6 +216,9 @@ class NumbaCudaToolchain:
                 code = Code(uses_of(library), product, constant_bytes=constant_bytes(library))
             finally:
                 session.close()
+        for warning in warned:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        code.warned = bool(warned)
         if getattr(product, "launch_config_sensitive", False):
             code.why_private = ("its code depends on the launch configuration",)
         self.annotations[code] = product._type_annotation
@@ -222,8 +228,6 @@ class NumbaCudaToolchain:
     def load(self, code: Code) -> BoundKernel:
         library = code.product._codelibrary
         extensions = self.options.get("extensions") or []
-        if not code.uses:
-            return BoundKernel(code, None, library.get_cufunc(), extensions)
         bound = BoundKernel(code, *library.load_instance(), extensions)
         library.instances[devices.get_context().device.id] = bound
         return bound
@@ -306,8 +310,11 @@ def linked(item: Any) -> str:
             raise Unkeyable([f"linked code `{item.name}` has a callback"])
         data = item.data
         return target.digest(data.encode() if isinstance(data, str) else bytes(data), type(item).__name__)
-    with open(item, "rb") as file:
-        return target.digest(file.read(), str(item).rpartition(".")[2])
+    try:
+        with open(item, "rb") as file:
+            return target.digest(file.read(), str(item).rpartition(".")[2])
+    except OSError as error:  # upstream says what it thinks of that
+        raise Unkeyable([f"linked file `{item}` cannot be read: {error}"]) from None
 
 
 class _DeviceOf:

@@ -87,8 +87,6 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
             linker.add_ptx(definitions(use.slot for use in self.uses.values()).encode(), "capture_slots")
 
     def get_cufunc(self) -> Any:
-        if not self.uses:
-            return super().get_cufunc()
         # Asked for attributes such as registers per thread: any instance has them, whatever its slots hold.
         loaded = self.instances.get(devices.get_context().device.id)
         return loaded._codelibrary.get_cufunc() if loaded is not None else super().get_cufunc()

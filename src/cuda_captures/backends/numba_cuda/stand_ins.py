@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba.cuda import types
 from numba.cuda.core import errors
 from numba.cuda.typing.typeof import Purpose, typeof
 
@@ -47,7 +48,8 @@ def type_of(captured: Captured) -> Any:
         raise CaptureTypingError(
             UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
         ) from error
-    return typed.copy(layout=captured.signature.layout, readonly=captured.signature.readonly)
+    form = captured.signature  # which knows alignment too; upstream takes every array for aligned
+    return types.Array(typed.dtype, typed.ndim, form.layout, readonly=form.readonly, aligned=form.aligned)
 
 
 def module_capture(module: Any, name: str) -> Any:

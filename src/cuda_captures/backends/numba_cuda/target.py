@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import xxhash
-from numba.cuda import types
+from numba.cuda import launchconfig, types
 from numba.cuda.core import config
 from numba.cuda.cudadrv import devices, driver
+from numba.cuda.descriptor import cuda_target
 
+from cuda_captures.discovery import Discovery
 from cuda_captures.key import Unkeyable
 
 # Types whose text says all that the code depends on.
@@ -81,6 +83,23 @@ def target_of(cc: tuple[int, int] | None = None) -> dict[str, Any]:
         "nrt": bool(getattr(config, "CUDA_ENABLE_NRT", False)),
         **versions(),
     }
+
+
+def unseen(discovery: Discovery) -> list[str]:
+    """What the code depends on besides what the key has: reasons not to share it, each with a name."""
+    reasons = []
+    launch = launchconfig.current_launch_config()
+    if launch is not None and launch._is_kernel_launch_config_sensitive():
+        reasons.append("the kernel is compiled for its launch configuration")
+    reasons += [f"{name} is set: its text is for each compilation" for name in DUMPS if getattr(config, name, False)]
+    cuda_target.typing_context.refresh()
+    for reached in discovery.reached[1:]:
+        if reached.dispatcher is None and cuda_target.typing_context._lookup_global(reached.function) is not None:
+            reasons.append(f"`{reached.function.__name__}` is implemented by an overload, which the key cannot see")
+    return reasons
+
+
+DUMPS = ("DUMP_BYTECODE", "DUMP_CFG", "DUMP_IR", "DUMP_SSA", "DUMP_LLVM", "DUMP_ASSEMBLY", "DEBUG_TYPEINFER")
 
 
 def digest(data: bytes, kind: str) -> str:

@@ -1,0 +1,208 @@
+"""Captured arrays in numba's front end, which both compilers have a copy of.
+
+After interpretation of the bytecode, stand-ins replace arrays in the nodes of numba's intermediate representation;
+type inference leaves them writable where the rule says so.  A :class:`FrontEnd` tells how one compiler spells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from cuda_captures.backends.refusals import CONTAINER, UNTYPED, refuse_writes
+from cuda_captures.discovery import AttributePlace, CellPlace, GlobalPlace, Place
+from cuda_captures.errors import CaptureTypingError, pointer
+from cuda_captures.session import Captured, Session, current, holds_array
+from cuda_captures.writes import Dialect, captured_in, effects_of
+
+
+def as_written(function: Any) -> Any:
+    """The function that a compiled function was made from: itself, unless a compiler rewrites source."""
+    return function
+
+
+def nothing_refused(captured: Captured) -> None:
+    """A compiler that takes every array that it can type."""
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """One compiler's copy of numba's front end.
+
+    Parameters
+    ----------
+    ir
+        The module of the intermediate representation.
+    typeof
+        The compiler's type of an array that is named from outside.
+    errors
+        What type inference raises.
+    array_like
+        ``cuda.const.array_like``.
+    refuse
+        Raises for arrays that the compiler types and yet cannot read.
+    original
+        The function as its author wrote it, which has the namespace and the cells that a launch looks at.
+    """
+
+    ir: ModuleType
+    typeof: Callable[[Any], Any]
+    errors: tuple[type[Exception], ...]
+    array_like: Any
+    refuse: Callable[[Captured], None] = nothing_refused
+    original: Callable[[Any], Any] = as_written
+
+    def nodes(self, name: str) -> tuple[type, ...]:
+        """The classes of one kind of node; numba-cuda takes numba's own beside its copies."""
+        found: tuple[type, ...] = getattr(self.ir, f"{name.lower()}_types", None) or (getattr(self.ir, name),)
+        return found
+
+    def stand_in_arrays(self, func_ir: Any, session: Session) -> None:
+        """Put stand-ins where a function names arrays: globals and free variables, bare and in tuples.
+
+        The nodes keep their stand-ins through every later copy and inlining, which is what ties a use to its place.
+        """
+        function = self.original(func_ir.func_id.func)
+        named = (*self.nodes("Global"), *self.nodes("FreeVar"))
+        for block in func_ir.blocks.values():
+            for assign in block.find_insts(self.nodes("Assign")):
+                node = assign.value
+                if isinstance(node, named) and holds_array(node.value):
+                    place = place_of(function, node.name)
+                    if place is not None:
+                        node.value = session.stand_in(place, node.value, function)
+                        self.type_stand_ins(node.value)
+        self.ask_for_constants(func_ir, session)
+
+    def type_stand_ins(self, value: Any) -> None:
+        """Give stand-ins the compiler's type of their array.
+
+        Raises
+        ------
+        CaptureTypingError
+            With the compiler's message, and the variable's name, for an array that the compiler cannot type.
+        """
+        for captured in captured_in(value):
+            if captured.typed is None:
+                captured.typed = self.type_of(captured)
+
+    def type_of(self, captured: Captured) -> Any:
+        """The type of a captured array: as an argument's, but read-only if it may not be written."""
+        try:
+            typed = self.typeof(captured.value)
+        except (ValueError, *self.errors) as error:
+            raise CaptureTypingError(
+                UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
+            ) from error
+        self.refuse(captured)
+        return typed.copy(layout=captured.signature.layout, readonly=captured.signature.readonly)
+
+    def module_capture(self, module: Any, name: str) -> Any:
+        """The stand-in for an array, or a tuple with one, that is an attribute of a module; None for anything else."""
+        session = current()
+        value = vars(module).get(name)
+        if session is None or not holds_array(value):
+            return None
+        stand_in = session.stand_in(AttributePlace(module, name), value, session.discovery.function)
+        self.type_stand_ins(stand_in)
+        return stand_in
+
+    def ask_for_constants(self, func_ir: Any, session: Session) -> None:
+        """Turn ``cuda.const.array_like(captured)`` into a capture under the policy ``constant``.
+
+        The call is replaced by the constant itself, so that the array needs no slot for it.
+        """
+        for block in func_ir.blocks.values():
+            for assign in block.find_insts(self.nodes("Assign")):
+                if isinstance(assign.value, self.nodes("Expr")) and assign.value.op == "call":
+                    captured = self.constant_asked_for(func_ir, assign.value)
+                    if captured is not None:
+                        constant = session.capture(captured.place, captured.value, captured.function, "constant")
+                        self.type_stand_ins(constant)
+                        assign.value = self.ir.Global(captured.name, constant, assign.loc)
+                        func_ir._definitions[assign.target.name] = [assign.value]
+
+    def constant_asked_for(self, func_ir: Any, call: Any) -> Captured | None:
+        """The captured array that a call asks to be constant, if the call is ``cuda.const.array_like`` of one."""
+        if len(call.args) != 1 or call.kws or self.value_of(func_ir, call.func) is not self.array_like:
+            return None
+        captured = self.value_of(func_ir, call.args[0])
+        return captured if isinstance(captured, Captured) else None
+
+    def value_of(self, func_ir: Any, variable: Any) -> Any:
+        """What a variable holds, as far as its definitions tell: globals, module attributes, items of tuples; or None."""
+        definitions = func_ir._definitions.get(variable.name, [])
+        if len(definitions) != 1:
+            return None
+        node = definitions[0]
+        if isinstance(node, (*self.nodes("Global"), *self.nodes("FreeVar"), *self.nodes("Const"))):
+            return node.value
+        if isinstance(node, self.nodes("Var")):
+            return self.value_of(func_ir, node)
+        if not isinstance(node, self.nodes("Expr")):
+            return None
+        if node.op == "getattr":
+            return self.attribute_of(self.value_of(func_ir, node.value), node.attr)
+        if node.op in ("getitem", "static_getitem"):
+            owner = self.value_of(func_ir, node.value)
+            index = node.index if isinstance(node.index, int) else None
+            if node.op == "getitem":
+                index = self.value_of(func_ir, node.index)
+            if isinstance(owner, tuple) and isinstance(index, int) and -len(owner) <= index < len(owner):
+                return owner[index]
+        return None
+
+    def attribute_of(self, owner: Any, name: str) -> Any:
+        """An attribute of a module, class or tuple; of a module's arrays the stand-in."""
+        if isinstance(owner, ModuleType):
+            captured = self.module_capture(owner, name)
+            return getattr(owner, name, None) if captured is None else captured
+        return getattr(owner, name, None) if isinstance(owner, (tuple, type)) else None
+
+
+def place_of(function: Any, name: str) -> Place | None:
+    """Where Python looks up a name that a function gets from outside; None if it is in neither place.
+
+    A compiler that rewrites source may turn a closure's variable into a global one, so the cells are asked first.
+    """
+    if name in function.__code__.co_freevars:
+        return CellPlace(function.__closure__[function.__code__.co_freevars.index(name)], name)
+    place = GlobalPlace(function.__globals__, name)
+    return place if holds_array(place.peek()) else None
+
+
+class CaptureInference:
+    """Type inference that leaves captured arrays writable where the rule says so; to be put before a compiler's own.
+
+    Upstream types NumPy arrays, and every array inside a tuple, as read-only.
+    """
+
+    dialect: Dialect
+    front_end: FrontEnd
+
+    def typeof_global(self: Any, inst: Any, target: Any, gvar: Any) -> None:
+        if not captured_in(gvar.value):
+            if current() is not None and isinstance(gvar.value, (list, set, dict)):  # upstream cannot lower these
+                where = pointer(self.front_end.original(self.func_id.func), gvar.name)
+                raise CaptureTypingError(
+                    CONTAINER.format(name=gvar.name, kind=type(gvar.value).__name__, where=where)
+                )
+            super().typeof_global(inst, target, gvar)  # type: ignore[misc]
+            return
+        typed = self.resolve_value_type(inst, gvar.value)
+        if self.typevars[target.name].locked:
+            self.typevars[target.name].add_type(typed, loc=inst.loc)
+        else:
+            self.lock_type(target.name, typed, loc=inst.loc)
+        self.assumed_immutables.add(inst)
+
+    def propagate(self: Any, raise_errors: bool = True) -> Any:
+        try:
+            return super().propagate(raise_errors=raise_errors)  # type: ignore[misc]
+        except self.front_end.errors as error:
+            if current() is not None:
+                effects = effects_of(self.func_ir.blocks.values(), None, self.dialect)
+                refuse_writes(effects, self.front_end.original(self.func_id.func), error)
+            raise

@@ -1,0 +1,83 @@
+"""The compilations of device functions, by what their captures meant.
+
+A compiler keeps one compilation of a device function per tuple of argument types.  With captures there may be several:
+one per meaning of the names that the function, and those it calls, get from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from cuda_captures.binding import followed, value_token
+from cuda_captures.discovery import discover
+from cuda_captures.key import array_signature
+from cuda_captures.session import current
+
+PLAIN = "plain"  # the meaning of what was compiled without a session
+
+
+class Meanings:
+    """The compilations of one device function: by argument types, and by what its captures meant.
+
+    Belongs to the dispatcher and goes with it; used under the compiler's lock.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[tuple[Any, Hashable], Any] = {}
+        self.meanings: dict[int, Hashable] = {}
+        self.held: list[Any] = []  # objects that a meaning knows by identity
+
+    def select(self, dispatcher: Any, types: Any) -> bool:
+        """Make the compilation that means the same as now the one in use; False if there is none."""
+        types = tuple(types)
+        meaning, _ = meaning_now(dispatcher)
+        present = dispatcher.overloads.get(types)
+        if present is not None:
+            was = self.meanings.get(id(present), PLAIN)
+            if was == meaning:
+                return True
+            self.results[types, was] = present
+            self.meanings[id(present)] = was
+            del dispatcher.overloads[types]
+        known = self.results.get((types, meaning))
+        if known is None:
+            return False
+        dispatcher.overloads[types] = known
+        return True
+
+    def note(self, dispatcher: Any, types: Any, result: Any) -> None:
+        """Remember what a compilation means."""
+        meaning, held = meaning_now(dispatcher)
+        self.results[tuple(types), meaning] = result
+        self.meanings[id(result)] = meaning
+        self.held.extend(held)
+
+    def forget_captures(self, dispatcher: Any) -> None:
+        """Leave only what was compiled without captures."""
+        for types in list(dispatcher.overloads):
+            if self.meanings.get(id(dispatcher.overloads[types]), PLAIN) != PLAIN:
+                del dispatcher.overloads[types]
+        dispatcher.overloads.update({types: r for (types, meaning), r in self.results.items() if meaning == PLAIN})
+
+
+def meaning_now(dispatcher: Any) -> tuple[Hashable, list[Any]]:
+    """What the captures of a device function, and of those it calls, mean now; and the objects it names by identity."""
+    session = current()
+    if session is None:
+        return PLAIN, []
+    parts: list[Hashable] = []
+    held: list[Any] = []
+    for capture in discover(dispatcher).captures:
+        key = capture.place.key
+        if capture.kind == "array":
+            policy = session.policy(capture.place, capture.value)
+            signature = array_signature(capture.value, policy)
+            layout = session.layouts.get(key)
+            parts.append((key, signature if layout is None else signature.general(layout)))
+            if policy == "constant":
+                parts.append(capture.value.tobytes())
+        elif followed(capture):
+            parts.append((key, value_token(capture)))
+            held.append(capture.value)
+    return tuple(parts), held

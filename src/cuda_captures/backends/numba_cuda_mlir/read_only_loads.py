@@ -1,0 +1,127 @@
+"""Loads of arrays that nobody writes while the kernel runs go through the read-only cache (``ld.global.nc``).
+
+On compute capability 10.0 and later the compiler's NVVM does that for loads marked ``invariant``.  Below, its path
+through LLVM 7 drops the mark, so such loads become a line of PTX.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numba_cuda_mlir.mlir_optimization as optimization
+from numba_cuda_mlir._mlir import ir
+from numba_cuda_mlir._mlir.dialects import llvm
+from numba_cuda_mlir._mlir.extras import types as mlir_types
+from numba_cuda_mlir.mlir.util import find_ops
+
+from .lowering import GLOBAL_SPACE, INVARIANT
+
+upstream_run_pre_codegen_patterns = optimization.run_pre_codegen_patterns
+
+POINTER_ARITHMETIC = frozenset({"llvm.getelementptr", "llvm.addrspacecast", "llvm.bitcast", "llvm.inttoptr"})
+
+# Instruction suffix, register constraint and type that is loaded, by what the program loads.
+LOADS = {
+    "f64": ("f64", "d", "f64"),
+    "f32": ("f32", "f", "f32"),
+    "i64": ("b64", "l", "i64"),
+    "i32": ("b32", "r", "i32"),
+    "i16": ("b16", "h", "i16"),
+    "f16": ("b16", "h", "i16"),
+    "bf16": ("b16", "h", "i16"),
+    "i8": ("u8", "h", "i16"),  # PTX has no registers of 8 bits
+}
+BYTES = {"f64": 8, "f32": 4}
+COMPLEX = re.compile(r"!llvm\.struct<\((f32|f64), \1\)>")
+
+
+def run_pre_codegen_patterns(module: Any) -> Any:
+    """The compiler's last patterns before NVVM, and then ours."""
+    result = upstream_run_pre_codegen_patterns(module)
+    for gpu_module in module.body:
+        slots = invariant_slots(gpu_module)
+        if slots:
+            seven = optimization._needs_llvm70_path(chip_of(gpu_module))
+            for load in find_ops(module, lambda operation: operation.name == "llvm.load"):
+                load = getattr(load, "operation", load)
+                if slot_behind(load.operands[0]) in slots:
+                    if seven:
+                        replace(load)
+                    else:
+                        load.attributes["invariant"] = ir.UnitAttr.get()
+    return result
+
+
+def invariant_slots(gpu_module: Any) -> set[str]:
+    """Symbols of the slots whose arrays nobody writes."""
+    if not gpu_module.regions or not gpu_module.regions[0].blocks:
+        return set()
+    return {
+        operation.sym_name.value
+        for operation in gpu_module.regions[0].blocks[0]
+        if isinstance(operation, llvm.GlobalOp) and INVARIANT in operation.attributes
+    }
+
+
+def chip_of(gpu_module: Any) -> str:
+    """What a module is compiled for: ``"90"``."""
+    found = re.search(r'chip = "sm_(\w+)"', str(gpu_module.attributes["targets"]))
+    assert found is not None
+    return found.group(1)
+
+
+def slot_behind(pointer: Any) -> str | None:
+    """The slot that a pointer was made from by nothing but arithmetic; None for any other."""
+    while True:
+        operation = pointer.owner
+        if isinstance(operation, ir.Block):
+            return None
+        if operation.name in POINTER_ARITHMETIC:
+            pointer = operation.operands[0]
+        elif operation.name == "llvm.load":
+            return symbol_of(operation.operands[0])
+        else:
+            return None
+
+
+def symbol_of(address: Any) -> str | None:
+    """The symbol whose memory an address is in; None if it is not known."""
+    operation = address.owner
+    while not isinstance(operation, ir.Block) and operation.name == "llvm.getelementptr":
+        operation = operation.operands[0].owner
+    if isinstance(operation, ir.Block) or operation.name != "llvm.mlir.addressof":
+        return None
+    return str(operation.attributes["global_name"]).lstrip("@")
+
+
+def replace(load: Any) -> None:
+    """Put PTX in the place of a load, if it loads what a register holds."""
+    kind = load.results[0].type
+    pair = COMPLEX.fullmatch(str(kind))
+    if pair is None and str(kind) not in LOADS:
+        return
+    with ir.InsertionPoint(load), load.location:
+        address = llvm.addrspacecast(llvm.PointerType.get(GLOBAL_SPACE), load.operands[0])
+        if pair is None:
+            value = read_only_load(address, kind)
+        else:  # two loads: a vector load would ask for more alignment than the type has
+            value = llvm.UndefOp(kind).result
+            for index in range(2):
+                part = read_only_load(address, ir.Type.parse(pair[1]), index * BYTES[pair[1]])
+                value = llvm.insertvalue(
+                    container=value, value=part, position=ir.DenseI64ArrayAttr.get([index])
+                )
+    load.results[0].replace_all_uses_with(value)
+    load.erase()
+
+
+def read_only_load(address: Any, kind: Any, offset: int = 0) -> Any:
+    """A load through the read-only cache."""
+    suffix, constraint, loaded = LOADS[str(kind)]
+    where = f"[$1+{offset}]" if offset else "[$1]"
+    text = f"ld.global.nc.{suffix} $0, {where};"
+    value = llvm.inline_asm(ir.Type.parse(loaded), [address], text, f"={constraint},l", has_side_effects=False)
+    if str(kind) == "i8":
+        return llvm.trunc(mlir_types.i8(), value, ir.Attribute.parse("#llvm.overflow<none>"))
+    return value if loaded == str(kind) else llvm.bitcast(kind, value)

@@ -1,0 +1,56 @@
+"""What a compiler may not do with a captured array, said alike by every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda_captures.errors import CaptureTypingError, pointer
+from cuda_captures.session import Captured
+
+
+def refuse_writes(effects: Any, function: Any, cause: BaseException | None = None) -> None:
+    """Refuse a function that for certain writes a captured array that may not be written.
+
+    Raises
+    ------
+    CaptureTypingError
+        Naming the array, the line of the write, why it may not be written, and the ways out.
+    """
+    for captured, statement in effects.certainly.items():
+        if isinstance(captured, Captured) and captured.signature.readonly:
+            reason, cure = READONLY[captured.policy if captured.policy in READONLY else "flags"]
+            where = pointer(function, captured.name, statement.loc.line)
+            raise CaptureTypingError(
+                WRITES.format(name=captured.name, where=where, reason=reason, cure=cure.format(name=captured.name))
+            ) from cause
+
+
+CONTAINER = """\
+`{name}` is a {kind}, and kernels cannot capture a {kind}: its items are Python objects that may change one by one.
+  {where}
+Make it an array, which is captured by reference: `{name} = np.array({name})`."""
+
+WRITES = """\
+a kernel writes `{name}`, {reason}.
+  {where}
+{cure}"""
+
+READONLY = {
+    "flags": (
+        "which is not writeable (its flags.writeable is False)",
+        "Capture a writeable array: `{name} = {name}.copy()`, or `{name}.flags.writeable = True` if it owns its data.",
+    ),
+    "snapshot": (
+        "which is captured under the policy `snapshot`: kernels read a copy, and would write into that",
+        "Write `cuda_captures.live({name})`, so that what kernels write comes back to it.",
+    ),
+    "constant": (
+        "which is captured under the policy `constant`: constant memory cannot be written",
+        "Write `cuda_captures.live({name})`, so that what kernels write comes back to it.",
+    ),
+}
+
+UNTYPED = """\
+`{name}` is captured, and the compiler cannot type it: {reason}
+  {where}
+Convert it to an array that the compiler takes as an argument."""
