@@ -16,11 +16,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from cuda_captures.driver import DriverError, OutOfDeviceMemory
+from cuda_captures.driver import Driver, DriverError, OutOfDeviceMemory
 
-_context_ids = itertools.count(
-    1 << 20
-)  # as the real one does, never the same twice in a process
+_context_ids = itertools.count(1 << 20)  # as the real one does, never the same twice in a process
 
 Point = tuple[int, int]  # a stream, and how many of its works
 
@@ -47,9 +45,7 @@ class MemoryDriver:
 
     in_use = True
 
-    def __init__(
-        self, devices: int = 2, capacity: int = 1 << 30, seed: int = 0
-    ) -> None:
+    def __init__(self, devices: int = 2, capacity: int = 1 << 30, seed: int = 0) -> None:
         self.lock = threading.RLock()
         self.devices = devices
         self.capacity = capacity
@@ -82,12 +78,7 @@ class MemoryDriver:
                 for number in self.failures.get(name, ()):
                     if self.calls[name] == number:
                         kind = OutOfDeviceMemory if "alloc" in name else DriverError
-                        raise kind(
-                            name,
-                            "CUDA_ERROR_OUT_OF_MEMORY"
-                            if "alloc" in name
-                            else "CUDA_ERROR_INJECTED",
-                        )
+                        raise kind(name, "CUDA_ERROR_OUT_OF_MEMORY" if "alloc" in name else "CUDA_ERROR_INJECTED")
                 return found(*arguments)
 
         return call
@@ -101,9 +92,7 @@ class MemoryDriver:
     def reset(self, device: int) -> None:
         """As cuDevicePrimaryCtxReset: the context and everything in it are gone."""
         context = self.primary[device]
-        self.memory = {
-            address: kept for address, kept in self.memory.items() if kept[0] != context
-        }
+        self.memory = {address: kept for address, kept in self.memory.items() if kept[0] != context}
         self.primary[device] = next(_context_ids)
 
     def use(self, device: int) -> None:
@@ -138,11 +127,7 @@ class MemoryDriver:
 
     def held(self, device: int = 0) -> int:
         """Bytes allocated."""
-        return sum(
-            len(data)
-            for context, data in self.memory.values()
-            if context == self.primary[device]
-        )
+        return sum(len(data) for context, data in self.memory.values() if context == self.primary[device])
 
     # how it works
 
@@ -208,9 +193,7 @@ class MemoryDriver:
         return self._stack[-1]
 
     def context_synchronize(self) -> None:
-        assert not self.capturing, (
-            "a context cannot be synchronised while a stream captures"
-        )
+        assert not self.capturing, "a context cannot be synchronised while a stream captures"
         self.finish()
 
     def primary_active(self, device: int) -> bool:
@@ -237,13 +220,9 @@ class MemoryDriver:
     # memory
 
     def mem_alloc(self, nbytes: int) -> int:
-        assert self.capture_mode_now == 2 or not self.capturing, (
-            "cuMemAlloc would invalidate a capture"
-        )
+        assert self.capture_mode_now == 2 or not self.capturing, "cuMemAlloc would invalidate a capture"
         if self.held(self._stack[-1]) + nbytes > self.capacity:
-            raise OutOfDeviceMemory(
-                "cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"
-            )
+            raise OutOfDeviceMemory("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
         address = self._next_address
         self._next_address += nbytes + 512 - nbytes % 512
         self.memory[address] = self.context_id(), bytearray(b"\xa5" * nbytes)
@@ -267,13 +246,8 @@ class MemoryDriver:
 
     def host_register(self, address: int, nbytes: int) -> None:
         known = {**self.registered, **self.foreign_registered}
-        if any(
-            start < address + nbytes and address < start + size
-            for start, size in known.items()
-        ):
-            raise DriverError(
-                "cuMemHostRegister", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"
-            )
+        if any(start < address + nbytes and address < start + size for start, size in known.items()):
+            raise DriverError("cuMemHostRegister", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED")
         self.registered[address] = nbytes
 
     def host_unregister(self, address: int) -> None:
@@ -288,12 +262,8 @@ class MemoryDriver:
             return {"MEMORY_TYPE": 1}.get(name, 0)
         for start, (context, data) in self.memory.items():
             if start <= address < start + len(data):
-                device = next(
-                    device for device, known in self.primary.items() if known == context
-                )
-                return {"MEMORY_TYPE": 2, "IS_MANAGED": 0, "DEVICE_ORDINAL": device}[
-                    name
-                ]
+                device = next(device for device, known in self.primary.items() if known == context)
+                return {"MEMORY_TYPE": 2, "IS_MANAGED": 0, "DEVICE_ORDINAL": device}[name]
         return None
 
     # copies
@@ -304,26 +274,17 @@ class MemoryDriver:
                 return
         raise AssertionError("an asynchronous copy of memory that is not page-locked")
 
-    def copy_to_device(
-        self, target: int, source: int, nbytes: int, stream: int
-    ) -> None:
+    def copy_to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._refuse_if_capturing(stream, "cuMemcpyHtoDAsync")
         self._check_page_locked(source, nbytes)
         self._at(target, nbytes)
-        self._enqueue(
-            stream, lambda: self.write(target, ctypes.string_at(source, nbytes))
-        )
+        self._enqueue(stream, lambda: self.write(target, ctypes.string_at(source, nbytes)))
 
     def copy_to_host(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._refuse_if_capturing(stream, "cuMemcpyDtoHAsync")
         self._check_page_locked(target, nbytes)
         self._at(source, nbytes)
-        self._enqueue(
-            stream,
-            lambda: (ctypes.memmove(target, self.read(source, nbytes), nbytes), None)[
-                1
-            ],
-        )
+        self._enqueue(stream, lambda: (ctypes.memmove(target, self.read(source, nbytes), nbytes), None)[1])
 
     # events and streams
 
@@ -373,10 +334,4 @@ class MemoryDriver:
         return before
 
 
-CALLS = frozenset(
-    """device_count context_id context_device context_synchronize primary_active primary_retain primary_release
-    context_push context_pop can_access_peer enable_peer_access mem_alloc mem_free host_alloc host_free host_register
-    host_unregister host_device_pointer pointer_attribute copy_to_device copy_to_host event_create event_record
-    event_done event_synchronize stream_create stream_wait stream_synchronize stream_id stream_capturing
-    capture_mode""".split()
-)
+CALLS = frozenset(name for name in vars(Driver) if not name.startswith("_"))

@@ -18,14 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cuda_captures import driver
-from cuda_captures.device import (
-    Context,
-    DeviceBuffer,
-    current,
-    is_capturing,
-    page_locked,
-    relaxed_capture,
-)
+from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, page_locked, relaxed_capture
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError
 from cuda_captures.extents import Array, Extent, Root, extent, is_dense
@@ -34,9 +27,7 @@ from cuda_captures.staging import staging
 from cuda_captures.watch import watch
 
 GRAIN = 512  # a copy lies on the device as the host's bytes lie, modulo this: what is aligned there is aligned here
-CLOSE = (
-    16 << 10
-)  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
+CLOSE = 16 << 10  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
 CLOSE_OF_MANY = 128 << 10  # the same when the gaps are copied by several threads
 MANY = 64  # edits
 PROBES = 8  # edited ranges that are tested for having been page-locked
@@ -126,13 +117,7 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        bounds: Extent,
-        roots: Sequence[Array],
-        context: Context,
-        *,
-        policy: str = "live",
-        verify: bool = False,
+        self, bounds: Extent, roots: Sequence[Array], context: Context, *, policy: str = "live", verify: bool = False
     ) -> None:
         self.start, self.stop = bounds
         self.nbytes = self.stop - self.start
@@ -170,13 +155,7 @@ class Mirror:
             return Once(self.nbytes)
         # What a device can write, it writes past the page tables: only the bytes themselves tell.
         locked = page_locked(self.start) or page_locked(self.stop - 1)
-        found = watch(
-            self.start,
-            self.stop,
-            roots[0],
-            way="digest" if locked else None,
-            verify=self.verify,
-        )
+        found = watch(self.start, self.stop, roots[0], way="digest" if locked else None, verify=self.verify)
         self._close_watch = weakref.finalize(self, found.close)
         self._close_watch.atexit = False
         return found
@@ -206,16 +185,12 @@ class Mirror:
         """Device address of an array's first element; with negative strides that is not its lowest byte."""
         if not self.covers(extent(array)):
             self.superseded = True
-            raise CaptureError(
-                "a captured NumPy array's memory has moved (ndarray.resize?); launch again"
-            )
+            raise CaptureError("a captured NumPy array's memory has moved (ndarray.resize?); launch again")
         return self._base + int(array.__array_interface__["data"][0]) - self.start
 
     # before a launch
 
-    def refresh(
-        self, stream: int, capturing: bool | None = None, writes: bool = False
-    ) -> None:
+    def refresh(self, stream: int, capturing: bool | None = None, writes: bool = False) -> None:
         """Send what was edited on the host, and make the next launch on a stream come after it.
 
         Parameters
@@ -254,16 +229,12 @@ class Mirror:
                 self._ordering.before_upload(stream)
             self._launching = not self.superseded
 
-    def _update(
-        self, ranges: list[tuple[int, int]], stream: int, capturing: bool | None
-    ) -> None:
+    def _update(self, ranges: list[tuple[int, int]], stream: int, capturing: bool | None) -> None:
         if not self._reachable():
             return
         with relaxed_capture():
             inside = self._inside(stream, capturing)
-            if (
-                inside
-            ):  # the graph must not hold the upload, nor wait for what is outside of it
+            if inside:  # the graph must not hold the upload, nor wait for what is outside of it
                 stream = self.context.stream
             if self._unreturned:
                 # A kernel of another thread has written here and that is not home yet: the bytes around an edit
@@ -282,9 +253,7 @@ class Mirror:
     @staticmethod
     def _inside(stream: int, capturing: bool | None) -> bool:
         """Whether a launch on a stream goes into a graph."""
-        return stream not in LEGACY and (
-            is_capturing(stream) if capturing is None else capturing
-        )
+        return stream not in LEGACY and (is_capturing(stream) if capturing is None else capturing)
 
     def _reachable(self) -> bool:
         """Whether the copy's context is the current one; if it was closed, the memory went with it."""
@@ -292,9 +261,7 @@ class Mirror:
         if now is self.context:
             return True
         if now.device != self.device:
-            raise CaptureError(
-                f"the copy is on device {self.device}, the current context is of device {now.device}"
-            )
+            raise CaptureError(f"the copy is on device {self.device}, the current context is of device {now.device}")
         self.superseded = True
         return False
 
@@ -302,9 +269,7 @@ class Mirror:
         self._ordering.before_upload(stream)
         segments = ((start, stop - start) for start, stop in merged(ranges))
         try:
-            event = staging(self.context).upload(
-                self._base, self.start, segments, stream, self._watch.sent
-            )
+            event = staging(self.context).upload(self._base, self.start, segments, stream, self._watch.sent)
         except BaseException:
             # Part may be under way; the rest is still pending.
             self._ordering.uploaded(self.context.record(stream))
@@ -315,19 +280,12 @@ class Mirror:
     def _locked(self, ranges: list[tuple[int, int]]) -> bool:
         """Whether memory has been page-locked since it is watched; page-locking it counted as an edit."""
         return any(
-            page_locked(self.start + start) or page_locked(self.start + stop - 1)
-            for start, stop in ranges[:PROBES]
+            page_locked(self.start + start) or page_locked(self.start + stop - 1) for start, stop in ranges[:PROBES]
         )
 
     # after a launch
 
-    def used(
-        self,
-        stream: int,
-        owner: Any,
-        capturing: bool | None = None,
-        writes: Iterable[Array] = (),
-    ) -> None:
+    def used(self, stream: int, owner: Any, capturing: bool | None = None, writes: Iterable[Array] = ()) -> None:
         """Note the launch that has just been made.
 
         Parameters
@@ -351,9 +309,7 @@ class Mirror:
                 else:
                     self._ordering.used(stream, owner, capturing)
             except DriverError:
-                driver.calls.stream_synchronize(
-                    stream
-                )  # not noted, so nothing may come to depend on it
+                driver.calls.stream_synchronize(stream)  # not noted, so nothing may come to depend on it
             for array in writes:
                 _, count = self._unreturned.get(id(array), (array, 0))
                 self._unreturned[id(array)] = array, count + 1
@@ -409,9 +365,7 @@ class Mirror:
         whole = np.empty(high - low, np.uint8)
         pages.download(source, int(whole.ctypes.data), high - low, stream)
         first = int(array.__array_interface__["data"][0]) - low
-        written: Array = np.ndarray(
-            array.shape, array.dtype, whole, first, array.strides
-        )
+        written: Array = np.ndarray(array.shape, array.dtype, whole, first, array.strides)
         np.copyto(array.view(np.ndarray), written)
 
     # when it goes
@@ -419,12 +373,7 @@ class Mirror:
     def _lost(self) -> None:
         """Look whether the memory is still there; runs in whatever thread an array goes."""
         living = [root for root in self._roots if root.alive() is not None]
-        if (
-            covered(
-                (self.start, self.stop), [(root.start, root.stop) for root in living]
-            )
-            and living
-        ):
+        if covered((self.start, self.stop), [(root.start, root.stop) for root in living]) and living:
             return
         self.superseded = True
         if not living and not self._launching and not self._ordering.in_graphs:

@@ -58,9 +58,7 @@ class Context:
     def __init__(self, identifier: int, device: int) -> None:
         self.id = identifier
         self.device = device
-        self._events: list[
-            int
-        ] = []  # append and pop are atomic: an event may come back from a finalizer
+        self._events: list[int] = []  # append and pop are atomic: an event may come back from a finalizer
         self._stream: int | None = None
         self._lock = threading.Lock()
 
@@ -141,9 +139,7 @@ def current() -> Context:
     found = _contexts.get(identifier)
     if found is None:
         # Two threads may both get here: one of the two objects is kept by both.
-        found = _contexts.setdefault(
-            identifier, Context(identifier, driver.calls.context_device())
-        )
+        found = _contexts.setdefault(identifier, Context(identifier, driver.calls.context_device()))
     return found
 
 
@@ -287,9 +283,7 @@ def write_symbol(address: int, data: bytes) -> None:
     source = ctypes.create_string_buffer(data, len(data))
     with relaxed_capture():
         # On a stream of our own: the synchronous copy would wait for the kernels of every blocking stream.
-        driver.calls.copy_to_device(
-            address, ctypes.addressof(source), len(data), context.stream
-        )
+        driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
         driver.calls.stream_synchronize(context.stream)
 
 

@@ -44,11 +44,7 @@ class DriverError(CaptureError):
     def __init__(self, call: str, code: str, text: str = "", advice: str = "") -> None:
         self.call = call
         self.code = code
-        super().__init__(
-            f"{call}: {code}"
-            + (f" ({text})" if text else "")
-            + (f"\n{advice}" if advice else "")
-        )
+        super().__init__(f"{call}: {code}" + (f" ({text})" if text else "") + (f"\n{advice}" if advice else ""))
 
 
 class OutOfDeviceMemory(DriverError):
@@ -76,9 +72,7 @@ class Driver:
         try:
             self._do("cuInit", 0)
         except RuntimeError as error:  # the library itself is not there
-            raise CaptureError(
-                f"there is no CUDA driver on this machine: {error}"
-            ) from error
+            raise CaptureError(f"there is no CUDA driver on this machine: {error}") from error
 
     def _do(self, name: str, *arguments: Any) -> Any:
         code, *values = getattr(self._binding, name)(*arguments)
@@ -161,9 +155,7 @@ class Driver:
 
     def pointer_attribute(self, name: str, address: int) -> int | None:
         """What the driver knows about an address; ``None`` for memory it has never heard of."""
-        attribute = getattr(
-            self._binding.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}"
-        )
+        attribute = getattr(self._binding.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
         code, value = self._binding.cuPointerGetAttribute(attribute, address)
         if code != 0:
             if code.name == "CUDA_ERROR_INVALID_VALUE":
@@ -173,9 +165,7 @@ class Driver:
 
     # copies; the host side of the asynchronous ones is page-locked
 
-    def copy_to_device(
-        self, target: int, source: int, nbytes: int, stream: int
-    ) -> None:
+    def copy_to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._do("cuMemcpyHtoDAsync", target, source, nbytes, stream)
 
     def copy_to_host(self, target: int, source: int, nbytes: int, stream: int) -> None:
@@ -184,9 +174,7 @@ class Driver:
     # events and streams
 
     def event_create(self) -> int:
-        return int(
-            self._do("cuEventCreate", 2)
-        )  # CU_EVENT_DISABLE_TIMING: the cheap kind
+        return int(self._do("cuEventCreate", 2))  # CU_EVENT_DISABLE_TIMING: the cheap kind
 
     def event_record(self, event: int, stream: int) -> None:
         self._do("cuEventRecord", event, stream)
@@ -201,9 +189,7 @@ class Driver:
         self._do("cuEventSynchronize", event)
 
     def stream_create(self) -> int:
-        return int(
-            self._do("cuStreamCreate", 1)
-        )  # CU_STREAM_NON_BLOCKING: the legacy stream does not wait for it
+        return int(self._do("cuStreamCreate", 1))  # CU_STREAM_NON_BLOCKING: the legacy stream does not wait for it
 
     def stream_wait(self, stream: int, event: int) -> None:
         self._do("cuStreamWaitEvent", stream, event, 0)
@@ -226,12 +212,7 @@ class Driver:
 
     def capture_mode(self, mode: int) -> int:
         """Set what this thread may do while a stream captures; returns what it was."""
-        return int(
-            self._do(
-                "cuThreadExchangeStreamCaptureMode",
-                self._binding.CUstreamCaptureMode(mode),
-            )
-        )
+        return int(self._do("cuThreadExchangeStreamCaptureMode", self._binding.CUstreamCaptureMode(mode)))
 
 
 class _Closed:

@@ -66,9 +66,7 @@ def _packed(dtype: np.dtype[Any]) -> bool:
     if dtype.fields is None:
         return True
     parts = [dtype.fields[name][0] for name in dtype.names or ()]
-    return sum(part.itemsize for part in parts) == dtype.itemsize and all(
-        map(_packed, parts)
-    )
+    return sum(part.itemsize for part in parts) == dtype.itemsize and all(map(_packed, parts))
 
 
 class Root:
@@ -102,9 +100,5 @@ class Root:
         array = self._reference()
         if array is None or array.nbytes != self._nbytes:
             return None
-        address = (
-            self._data.value
-            if self._data is not None
-            else array.__array_interface__["data"][0]
-        )
+        address = self._data.value if self._data is not None else array.__array_interface__["data"][0]
         return array if address == self._address else None

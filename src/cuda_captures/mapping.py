@@ -19,7 +19,8 @@ from cuda_captures.errors import CaptureError
 from cuda_captures.extents import Array, Extent, Root, extent
 
 CANNOT_MAP = (
-    "the memory of a captured NumPy array marked `mapped` ({nbytes:,} bytes) cannot be page-locked for the device: {why}\n"
+    "the memory of a captured NumPy array marked `mapped` ({nbytes:,} bytes) cannot be page-locked for the device: "
+    "{why}\n"
     "Memory that is read-only, file-backed or shared often cannot. Use the policy 'live' (the default), or copy the "
     "array to memory of its own: array = array.copy()"
 )
@@ -41,9 +42,7 @@ class _Registration:
 
 
 _registrations: list[_Registration] = []  # of disjoint pages
-_lock = (
-    threading.RLock()
-)  # may be taken again: an array can go, by collection, while its holder works
+_lock = threading.RLock()  # may be taken again: an array can go, by collection, while its holder works
 
 
 def _register(bounds: Extent, context: Context) -> list[_Registration]:
@@ -52,8 +51,7 @@ def _register(bounds: Extent, context: Context) -> list[_Registration]:
     stop = -(-bounds[1] // mmap.PAGESIZE) * mmap.PAGESIZE
     with _lock:
         found = sorted(
-            (one for one in _registrations if one.start < stop and start < one.stop),
-            key=lambda one: one.start,
+            (one for one in _registrations if one.start < stop and start < one.stop), key=lambda one: one.start
         )
         for one in found:
             one.users += 1  # first of all, so that none of them goes meanwhile
@@ -156,21 +154,13 @@ class MappedMirror:
         try:
             held = _register(bounds, context)
         except CaptureError as error:
-            raise CaptureError(
-                CANNOT_MAP.format(nbytes=self.nbytes, why=error)
-            ) from error
+            raise CaptureError(CANNOT_MAP.format(nbytes=self.nbytes, why=error)) from error
         self._let_go = weakref.finalize(self, _unregister, held)
         self._let_go.atexit = False
-        offsets = {
-            driver.calls.host_device_pointer(one.start) - one.start for one in held
-        }
+        offsets = {driver.calls.host_device_pointer(one.start) - one.start for one in held}
         if len(offsets) != 1:
             self._let_go()
-            raise CaptureError(
-                CANNOT_MAP.format(
-                    nbytes=self.nbytes, why="its pages lie apart on the device"
-                )
-            )
+            raise CaptureError(CANNOT_MAP.format(nbytes=self.nbytes, why="its pages lie apart on the device"))
         self._shift: int = offsets.pop()
 
     @property
@@ -187,22 +177,16 @@ class MappedMirror:
         """Device address of an array's first element."""
         if not self.covers(extent(array)):
             self.superseded = True
-            raise CaptureError(
-                "a captured NumPy array's memory has moved (ndarray.resize?); launch again"
-            )
+            raise CaptureError("a captured NumPy array's memory has moved (ndarray.resize?); launch again")
         return int(array.__array_interface__["data"][0]) + self._shift
 
-    def refresh(
-        self, stream: int, capturing: bool | None = None, writes: bool = False
-    ) -> None:
+    def refresh(self, stream: int, capturing: bool | None = None, writes: bool = False) -> None:
         """Nothing to send; only looks whether the memory is still there."""
         if self._root.alive() is None:
             self.superseded = True
             self._let_go()
 
-    def used(
-        self, stream: int, owner: Any, capturing: bool | None = None, writes: Any = ()
-    ) -> None:
+    def used(self, stream: int, owner: Any, capturing: bool | None = None, writes: Any = ()) -> None:
         """Nothing to note: before the pages go, the whole device is waited for."""
 
     def copy_back(self, array: Array, stream: int, owner: Any = None) -> None:

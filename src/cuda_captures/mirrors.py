@@ -21,15 +21,7 @@ from cuda_captures.driver import OutOfDeviceMemory
 from cuda_captures.extents import Array, Extent, extent, root_of, wanted_extent
 from cuda_captures.mapping import MappedMirror
 
-__all__ = [
-    "LAUNCH_LOCK",
-    "DeviceCopy",
-    "MappedMirror",
-    "Mirror",
-    "acquire",
-    "memory",
-    "refresh_snapshot",
-]
+__all__ = ["LAUNCH_LOCK", "DeviceCopy", "MappedMirror", "Mirror", "acquire", "memory", "refresh_snapshot"]
 
 LAUNCH_LOCK = threading.RLock()
 """Held by a launch from ``refresh`` to ``used``, so that no other thread's update of a copy falls in between; and by
@@ -44,14 +36,10 @@ NO_ROOM = (
 
 AnyMirror = Mirror | MappedMirror
 
-_mirrors: dict[
-    int, list[weakref.ref[Any]]
-] = {}  # by context identifier; touched under LAUNCH_LOCK
+_mirrors: dict[int, list[weakref.ref[Any]]] = {}  # by context identifier; touched under LAUNCH_LOCK
 
 
-def acquire(
-    array: Array, device: int, *, policy: str = "live", verify: bool = False
-) -> Any:
+def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False) -> Any:
     """The device copy of a NumPy array; made if there is none.
 
     Parameters
@@ -86,11 +74,7 @@ def acquire(
             return _acquire_mapped(array, root, context, present)
         bounds = extent(array)
         for mirror in present:
-            if (
-                mirror.policy == policy
-                and mirror.covers(bounds)
-                and mirror.verify == verify
-            ):
+            if mirror.policy == policy and mirror.covers(bounds) and mirror.verify == verify:
                 return mirror
         if policy == "snapshot":
             # Snapshots may overlap: a larger one made later would bring the edits that the first must not show.
@@ -104,34 +88,20 @@ def acquire(
         return _acquire_live(bounds, root, context, present, verify)
 
 
-def _acquire_live(
-    bounds: Extent,
-    root: Array,
-    context: Context,
-    present: list[AnyMirror],
-    verify: bool,
-) -> Mirror:
+def _acquire_live(bounds: Extent, root: Array, context: Context, present: list[AnyMirror], verify: bool) -> Mirror:
     start, stop = bounds
     replaced: list[AnyMirror] = []
     roots = [root]
     # In ascending order, so that what the union grows into has not been passed; downwards it can grow only once.
-    for mirror in sorted(
-        (one for one in present if one.policy == "live"), key=lambda one: one.start
-    ):
+    for mirror in sorted((one for one in present if one.policy == "live"), key=lambda one: one.start):
         if mirror.start < stop and start < mirror.stop:
             start, stop = min(start, mirror.start), max(stop, mirror.stop)
             replaced.append(mirror)
-            roots += [
-                other
-                for other in mirror.roots
-                if not any(other is known for known in roots)
-            ]
+            roots += [other for other in mirror.roots if not any(other is known for known in roots)]
     return _made((start, stop), roots, context, "live", verify, replaced)
 
 
-def _acquire_mapped(
-    array: Array, root: Array, context: Context, present: list[AnyMirror]
-) -> MappedMirror:
+def _acquire_mapped(array: Array, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
     bounds = extent(array)
     for mirror in present:
         if isinstance(mirror, MappedMirror) and mirror.covers(bounds):
@@ -141,23 +111,14 @@ def _acquire_mapped(
     for references in _mirrors.values():
         for reference in references:
             other = reference()
-            if (
-                isinstance(other, Mirror)
-                and other.start < mapped.stop
-                and mapped.start < other.stop
-            ):
+            if isinstance(other, Mirror) and other.start < mapped.stop and mapped.start < other.stop:
                 other.superseded = other.superseded or other.policy == "live"
     _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
     return mapped
 
 
 def _made(
-    bounds: Extent,
-    roots: list[Array],
-    context: Context,
-    policy: str,
-    verify: bool,
-    replaced: list[AnyMirror],
+    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: list[AnyMirror]
 ) -> Mirror:
     try:
         try:
@@ -166,23 +127,14 @@ def _made(
             gc.collect()  # copies may hang on cycles that nobody has collected yet
             mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
     except OutOfDeviceMemory as error:
-        rows = [
-            copy
-            for copy in memory()
-            if copy.device == context.device and copy.policy != "mapped"
-        ]
+        rows = [copy for copy in memory() if copy.device == context.device and copy.policy != "mapped"]
         held = sum(copy.nbytes for copy in rows)
-        text = "".join(f"\n    {copy}" for copy in rows[:10]) + (
-            "\n    …" if len(rows) > 10 else ""
-        )
+        text = "".join(f"\n    {copy}" for copy in rows[:10]) + ("\n    …" if len(rows) > 10 else "")
         raise OutOfDeviceMemory(
             error.call,
             error.code,
             advice=NO_ROOM.format(
-                device=context.device,
-                wanted=bounds[1] - bounds[0],
-                held=held,
-                rows=":" + text if rows else ".",
+                device=context.device, wanted=bounds[1] - bounds[0], held=held, rows=":" + text if rows else "."
             ),
         ) from error
     for old in replaced:
@@ -218,16 +170,8 @@ def refresh_snapshot(array: Array) -> int:
     """
     bounds = extent(array)
     with LAUNCH_LOCK:
-        found = [
-            mirror
-            for mirror in _all()
-            if isinstance(mirror, Mirror) and mirror.policy == "snapshot"
-        ]
-        found = [
-            mirror
-            for mirror in found
-            if mirror.start < bounds[1] and bounds[0] < mirror.stop
-        ]
+        found = [mirror for mirror in _all() if isinstance(mirror, Mirror) and mirror.policy == "snapshot"]
+        found = [mirror for mirror in found if mirror.start < bounds[1] and bounds[0] < mirror.stop]
         for mirror in found:
             with on_device(mirror.device):
                 mirror.again()
@@ -284,18 +228,13 @@ def memory() -> list[DeviceCopy]:
 
 
 def _all() -> list[AnyMirror]:
-    found = [
-        reference() for references in _mirrors.values() for reference in references
-    ]
+    found = [reference() for references in _mirrors.values() for reference in references]
     return [mirror for mirror in found if mirror is not None and not mirror.superseded]
 
 
 def described(roots: list[Array]) -> str:
     """Type and shape of the arrays that own some memory."""
-    return (
-        " and ".join(f"{root.dtype} {root.shape}" for root in roots)
-        or "an array that is gone"
-    )
+    return " and ".join(f"{root.dtype} {root.shape}" for root in roots) or "an array that is gone"
 
 
 def _forget() -> None:

@@ -21,9 +21,7 @@ from cuda_captures.errors import CaptureError
 # The handles of the legacy default stream.  The per-thread default stream is another stream in each thread, so its
 # handle (2, or 0 where the binding was told so) says too little and is treated like somebody else's.
 LEGACY: frozenset[int] = frozenset(
-    {1}
-    if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM") == "1"
-    else {0, 1}
+    {1} if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM") == "1" else {0, 1}
 )
 MANY = 32  # streams that are remembered before those that are through are forgotten
 
@@ -48,12 +46,8 @@ class Ordering:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._owned: dict[
-            int, Any
-        ] = {}  # by handle: streams that are kept alive, or the legacy one
-        self._foreign: dict[
-            int, Event
-        ] = {}  # by stream identifier: after the last launch there
+        self._owned: dict[int, Any] = {}  # by handle: streams that are kept alive, or the legacy one
+        self._foreign: dict[int, Event] = {}  # by stream identifier: after the last launch there
         self._upload: Event | None = None
         self.in_graphs = False
 
@@ -91,32 +85,20 @@ class Ordering:
 
     def _forget_finished(self) -> None:
         with relaxed_capture():
-            for stream in [
-                stream
-                for stream in self._owned
-                if stream not in LEGACY and not is_capturing(stream)
-            ]:
-                self._foreign[driver.calls.stream_id(stream)] = self._context.record(
-                    stream
-                )
+            for stream in [stream for stream in self._owned if stream not in LEGACY and not is_capturing(stream)]:
+                self._foreign[driver.calls.stream_id(stream)] = self._context.record(stream)
                 del self._owned[stream]
-            self._foreign = {
-                key: event for key, event in self._foreign.items() if not event.done()
-            }
+            self._foreign = {key: event for key, event in self._foreign.items() if not event.done()}
 
     def before_launch(self, stream: int, capturing: bool | None) -> None:
         """Make what is enqueued next on a stream wait for the last upload."""
         upload = self._upload
-        if (
-            upload is None or stream in self._owned
-        ):  # launched there since the upload, so it has waited already
+        if upload is None or stream in self._owned:  # launched there since the upload, so it has waited already
             return
         with relaxed_capture():
             if upload.done():
                 self._upload = None
-            elif stream not in LEGACY and (
-                is_capturing(stream) if capturing is None else capturing
-            ):
+            elif stream not in LEGACY and (is_capturing(stream) if capturing is None else capturing):
                 upload.synchronize()  # a graph cannot wait for what is outside of it
                 self._upload = None
             else:
@@ -124,11 +106,7 @@ class Ordering:
 
     def before_upload(self, stream: int) -> None:
         """Make what is enqueued next on a stream wait for every launch and upload so far."""
-        busy = [
-            handle
-            for handle in self._owned
-            if handle not in LEGACY and handle != stream and is_capturing(handle)
-        ]
+        busy = [handle for handle in self._owned if handle not in LEGACY and handle != stream and is_capturing(handle)]
         if busy:
             raise CaptureError(EDITED_WHILE_CAPTURING)
         if self.in_graphs:

@@ -25,13 +25,9 @@ from cuda_captures.driver import DriverError
 SMALL = 64 * 1024  # a block for the edit of a few elements
 SMALL_SLAB = 16  # small blocks are allocated so many at a time: one call costs as much as another
 LARGE = 4 * 1024 * 1024
-SMALL_LIMIT = (
-    256  # 16 MiB: so many small edits may be under way before one waits for the first
-)
+SMALL_LIMIT = 256  # 16 MiB: so many small edits may be under way before one waits for the first
 LARGE_LIMIT = 16  # 64 MiB
-LEAST_PIECE = (
-    512 * 1024
-)  # shorter pieces cost more in calls than they win by being filled side by side
+LEAST_PIECE = 512 * 1024  # shorter pieces cost more in calls than they win by being filled side by side
 FILLERS = 8  # threads that fill blocks; one moves 10 to 15 GB/s
 ALIGNMENT = 64  # a block's bytes are laid out as on the device modulo this, which keeps transfers whole
 
@@ -84,9 +80,7 @@ class _Blocks:
                     except DriverError:
                         if not self._made:
                             raise
-                        self._limit = (
-                            self._made
-                        )  # no more page-locked memory: make do with what there is
+                        self._limit = self._made  # no more page-locked memory: make do with what there is
                     continue
                 if not patient:
                     return None
@@ -123,14 +117,7 @@ class Staging:
         self._small = _Blocks(SMALL, SMALL_SLAB, SMALL_LIMIT)
         self._large = _Blocks(LARGE, 1, LARGE_LIMIT)
 
-    def upload(
-        self,
-        target: int,
-        source: int,
-        segments: Iterable[Segment],
-        stream: int,
-        sent: Note,
-    ) -> Event | None:
+    def upload(self, target: int, source: int, segments: Iterable[Segment], stream: int, sent: Note) -> Event | None:
         """Copy parts of host memory to the same parts of device memory.
 
         Parameters
@@ -166,11 +153,7 @@ class Staging:
                     event = self._send(blocks, *filled.popleft(), target, stream, sent)
                     block = blocks.take(patient=not filled)
                 try:
-                    work = (
-                        None
-                        if total <= LEAST_PIECE
-                        else _submit(_fill, block, source, parts)
-                    )
+                    work = None if total <= LEAST_PIECE else _submit(_fill, block, source, parts)
                     if work is None:
                         _fill(block, source, parts)
                 except BaseException:
@@ -182,13 +165,7 @@ class Staging:
             while filled:
                 event = self._send(blocks, *filled.popleft(), target, stream, sent)
         finally:
-            for (
-                block,
-                _,
-                work,
-            ) in (
-                filled
-            ):  # only after a failure; the host memory must not be read after we return
+            for block, _, work in filled:  # only after a failure; the host memory must not be read after we return
                 if work is not None:
                     work.result()
                 blocks.give(block)
@@ -208,9 +185,7 @@ class Staging:
             work.result()
         try:
             for offset, size, position in parts:
-                driver.calls.copy_to_device(
-                    target + offset, block.address + position, size, stream
-                )
+                driver.calls.copy_to_device(target + offset, block.address + position, size, stream)
                 sent(offset, block.memory[position : position + size])
         finally:
             # Even after a failure: part of the block may be on its way.  A block without an event is never used again.
@@ -218,14 +193,7 @@ class Staging:
             blocks.give(block)
         return event
 
-    def download(
-        self,
-        source: int,
-        target: int,
-        nbytes: int,
-        stream: int,
-        received: Note | None = None,
-    ) -> None:
+    def download(self, source: int, target: int, nbytes: int, stream: int, received: Note | None = None) -> None:
         """Copy device memory to host memory, after what the stream holds now; done when the call returns.
 
         Parameters
@@ -246,9 +214,7 @@ class Staging:
         def land() -> None:
             block, part = coming[0]
             block.wait()
-            work = (
-                None if nbytes <= LEAST_PIECE else _submit(_empty, block, target, part)
-            )
+            work = None if nbytes <= LEAST_PIECE else _submit(_empty, block, target, part)
             if work is None:
                 _empty(block, target, part)
             coming.popleft()
@@ -273,9 +239,7 @@ class Staging:
                     block = blocks.take(patient=not (coming or landing))
                 (part,) = parts
                 try:
-                    driver.calls.copy_to_host(
-                        block.address + part[2], source + part[0], part[1], stream
-                    )
+                    driver.calls.copy_to_host(block.address + part[2], source + part[0], part[1], stream)
                     block.event = self._context.record(stream)
                 except BaseException:
                     blocks.give(block)
@@ -286,10 +250,7 @@ class Staging:
             while landing:
                 finish()
         finally:
-            for (
-                block,
-                _,
-            ) in coming:  # only after a failure; the event keeps a block from early use
+            for block, _ in coming:  # only after a failure; the event keeps a block from early use
                 blocks.give(block)
             for block, _, work in landing:
                 if work is not None:
@@ -304,9 +265,7 @@ class Staging:
         return self._large, min(LARGE, max(LEAST_PIECE, share))
 
 
-def _packed(
-    segments: Iterable[Segment], target: int, piece: int
-) -> Iterator[list[Part]]:
+def _packed(segments: Iterable[Segment], target: int, piece: int) -> Iterator[list[Part]]:
     """Cut segments into what fits into one block each."""
     parts: list[Part] = []
     position = 0
@@ -327,9 +286,7 @@ def _packed(
 
 def _fill(block: Block, source: int, parts: list[Part]) -> None:
     for offset, size, position in parts:
-        ctypes.memmove(
-            block.address + position, source + offset, size
-        )  # lets other threads run
+        ctypes.memmove(block.address + position, source + offset, size)  # lets other threads run
 
 
 def _empty(block: Block, target: int, part: Part) -> None:
@@ -355,14 +312,8 @@ def _submit(work: Callable[..., None], *arguments: object) -> Future[None] | Non
     global _fillers
     with _lock:
         if _fillers is None:
-            count = (
-                len(os.sched_getaffinity(0))
-                if hasattr(os, "sched_getaffinity")
-                else os.cpu_count() or 1
-            )
-            _fillers = ThreadPoolExecutor(
-                min(FILLERS, count), thread_name_prefix="cuda-captures-copy"
-            )
+            count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            _fillers = ThreadPoolExecutor(min(FILLERS, count), thread_name_prefix="cuda-captures-copy")
         try:
             return _fillers.submit(work, *arguments)
         except RuntimeError:
