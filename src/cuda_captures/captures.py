@@ -128,8 +128,8 @@ class Discovery:
     by_place
         Captures of both kinds by the keys of their places.
     names
-        For each function reached what it names, in the order of the walk: a label such as ``"global table"``, and the
-        capture.
+        For each function reached what it names, in the order of the walk: labels such as ``"global table"`` with
+        their captures.
     """
 
     function: FunctionType
@@ -137,7 +137,7 @@ class Discovery:
     fixed: list[Capture] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
     by_place: dict[Hashable, Capture] = field(default_factory=dict)
-    names: list[list[tuple[str, Capture]]] = field(default_factory=list)
+    names: list[dict[str, Capture]] = field(default_factory=list)
 
     @property
     def functions(self) -> list[FunctionType]:

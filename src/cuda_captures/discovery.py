@@ -94,7 +94,7 @@ class _Walk:
         if reached is None:
             reached = self.reached[key] = Reached(function, dispatcher, len(self.reached), via)
             self.found.reached.append(reached)
-            self.found.names.append([])
+            self.found.names.append({})
             self.queue.append(reached)
         return reached
 
@@ -126,14 +126,14 @@ class _Walk:
         names = self.found.names[reached.number]
         capture = self.found.by_place.get(place.key)
         if capture is not None:
-            names.append((label, capture))
+            names[label] = capture
             return capture
         value = place.peek()
         kind, text, why = classify(value, place)
         capture = Capture(place, origin, step, value, kind, reached.function, text, why)
         self.found.by_place[place.key] = capture
         (self.found.captures if place.followed else self.found.fixed).append(capture)
-        names.append((label, capture))
+        names[label] = capture
         if kind == "function":
             function = function_of(value)
             assert function is not None

@@ -19,7 +19,7 @@ from typing import Any
 
 from cuda_captures.discovery import Capture, Discovery, Reached
 from cuda_captures.signature import ArraySignature, array_signature
-from cuda_captures.values import PLAIN, Unidentifiable, named, text_of
+from cuda_captures.values import PLAIN, Unidentifiable, named, one_line, text_of
 
 __all__ = ["SCHEMA", "ArraySignature", "Key", "Unkeyable", "array_signature", "difference", "key_of"]
 
@@ -99,11 +99,14 @@ def key_of(
             lines += [f"{prefix} {line}" for line in _position_lines(code)]
         if reached.dispatcher is not None and reached.number:  # a kernel's options are given
             lines += _dispatcher_lines(prefix, reached, reasons)
-        for label, capture in names:
-            text = written.get(id(capture))
-            if text is None:
-                text = _capture_text(capture, forms, reasons)
-                written[id(capture)] = f"as {prefix} {label}"
+        for label, capture in names.items():
+            if capture.kind != "array":
+                text = _capture_text(capture)
+            elif id(capture) in written:
+                text = written[id(capture)]
+            else:
+                text = _array_text(capture, forms[capture.place.key], reasons)
+                written[id(capture)] = f"as {prefix} {label}"  # one place has one slot, whoever names it
             lines.append(f"{prefix} {label} = {text}")
     if reasons:
         raise Unkeyable(list(dict.fromkeys(reasons)))
@@ -114,24 +117,24 @@ def key_of(
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
 
 
-def _capture_text(capture: Capture, forms: Mapping[Hashable, ArraySignature], reasons: list[str]) -> str:
-    """What the key says of a capture; unknown ones have their reasons already."""
+def _array_text(capture: Capture, form: ArraySignature, reasons: list[str]) -> str:
+    if form.policy != "constant":
+        return str(form)
+    if form.dtype.hasobject:
+        reasons.append(f"`{capture.place.name}`: it is a constant array of Python objects")
+        return ""
+    return f"{form} contents {hashlib.blake2b(capture.value.tobytes(), digest_size=20).hexdigest()}"
+
+
+def _capture_text(capture: Capture) -> str:
+    """What the key says of a capture that is no array; unknown ones have their reasons already."""
     kind = capture.kind
-    if kind == "array":
-        form = forms[capture.place.key]
-        if form.policy != "constant":
-            return str(form)
-        if form.dtype.hasobject:
-            reasons.append(f"`{capture.place.name}`: a constant array of Python objects")
-            return ""
-        return f"{form} contents {hashlib.blake2b(capture.value.tobytes(), digest_size=20).hexdigest()}"
     if kind == "function":
         return f"function {capture.number}"
     if kind == "tuple":
-        return (
-            f"tuple {named(type(capture.value))} of {len(capture.value)}{getattr(type(capture.value), '_fields', '')}"
-        )
-    return "unknown" if kind == "unknown" else capture.text
+        fields = getattr(type(capture.value), "_fields", "")
+        return f"tuple {named(type(capture.value))} of {len(capture.value)}{fields}"
+    return "unknown" if kind == "unknown" else one_line(capture.text)
 
 
 def _settings(label: str, settings: Mapping[str, Any], reasons: list[str]) -> list[str]:

@@ -18,8 +18,9 @@ import re
 import sys
 import sysconfig
 import weakref
+from collections.abc import Iterator
 from functools import cache
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -181,20 +182,18 @@ def _identify(value: Any, hint: str) -> str | None:
     return None
 
 
-def _own_names(value: Any, hint: str) -> list[tuple[str, str]]:
+def _own_names(value: Any, hint: str) -> Iterator[tuple[str, str]]:
     """Module and qualified name that an object may have, likely ones first."""
-    names = []
-    module = getattr(value, "__module__", None)
     qualified = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    home = getattr(value, "__module__", None)
     if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType):
-        module = value.__self__.__name__
+        home = value.__self__.__name__
     if isinstance(value, np.ufunc):
-        names += [("numpy", value.__name__), ("scipy.special", value.__name__)]
-    if isinstance(module, str) and isinstance(qualified, str):
-        names.append((module, qualified))
-    if not isinstance(value, (type, FunctionType)):
-        home = type(value).__module__
-        while home:
-            names += [(home, name) for name in (qualified, hint) if isinstance(name, str) and name]
-            home = home.rpartition(".")[0]
-    return names
+        yield "numpy", value.__name__
+        yield "scipy.special", value.__name__
+    names = [name for name in (qualified, hint) if isinstance(name, str) and name]
+    for module in (home, type(value).__module__):
+        while isinstance(module, str) and module:
+            for name in names:
+                yield module, name
+            module = module.rpartition(".")[0]

@@ -187,10 +187,14 @@ def check_policies(captures: object) -> None:
             raise ValueError(f"captures={captures!r}: the policy must be one of {_CHOICE}")
         return
     if not isinstance(captures, Mapping):
-        raise ValueError(f"captures={captures!r}: must be one of {_CHOICE}, or a mapping from names to these")
+        raise ValueError(  # noqa: TRY004 - one error for whatever is wrong with the option
+            f"captures={captures!r}: must be one of {_CHOICE}, or a mapping from names to these"
+        )
     for name, policy in captures.items():
         if not isinstance(name, str):
-            raise ValueError(f"captures={{{name!r}: ...}}: a name must be a str, the captured variable's")
+            raise ValueError(  # noqa: TRY004
+                f"captures={{{name!r}: ...}}: a name must be a str, the captured variable's"
+            )
         if policy not in POLICIES:
             raise ValueError(f"captures={{{name!r}: {policy!r}}}: the policy of `{name}` must be one of {_CHOICE}")
 

@@ -83,11 +83,13 @@ def array_signature(array: Any, policy: Policy) -> ArraySignature:
     Parameters
     ----------
     array
-        A NumPy array, or an object with ``__cuda_array_interface__``.
+        A NumPy array, or an object with ``__cuda_array_interface__``.  What is both (mapped and managed arrays) is in
+        memory that a device uses in place.
     policy
         For a NumPy array; device arrays are always used in place.
     """
-    if isinstance(array, np.ndarray):
+    kind = type(array)
+    if kind is np.ndarray or (issubclass(kind, np.ndarray) and not hasattr(array, "__cuda_array_interface__")):
         dtype, flags = array.dtype, array.flags
         layout: Layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         return ArraySignature(

@@ -91,6 +91,11 @@ PLAIN = frozenset(_WRITERS) - {tuple, frozenset, slice}
 CONTAINERS = (list, dict, set, bytearray)
 
 
+def one_line(text: str) -> str:
+    """Text without line breaks, so that no name with one in it can look like another line of a key."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n") if "\n" in text else text
+
+
 def shortened(data: bytes) -> str:
     """Some bytes as text: themselves if few, else a digest."""
     return data.hex() if len(data) <= 64 else "digest " + hashlib.blake2b(data, digest_size=20).hexdigest()
@@ -145,13 +150,12 @@ def named(kind: type) -> str:
 
 _COMPILERS = ("numba", "numba_cuda", "numba_cuda_mlir")
 
-# Types of the compilers whose text says everything; the text of others is an address, or a name only.
+# Types of the compilers whose text says everything, and those whose text does if that of what they are made of does.
+# The text of others is a name only, or an address.
 _SPELT_OUT = frozenset(
     {
-        "Array",
         "Boolean",
         "BooleanLiteral",
-        "CPointer",
         "CharSeq",
         "Complex",
         "Float",
@@ -159,14 +163,12 @@ _SPELT_OUT = frozenset(
         "IntegerLiteral",
         "NPDatetime",
         "NPTimedelta",
-        "NestedArray",
         "NoneType",
         "Record",
-        "Tuple",
-        "UniTuple",
         "UnicodeCharSeq",
     }
 )
+_MADE_OF_OTHERS = frozenset({"Array", "NestedArray", "Tuple", "UniTuple"})
 
 
 def is_compiler_type(value: Any) -> bool:
@@ -177,7 +179,11 @@ def is_compiler_type(value: Any) -> bool:
 
 def _compiler_type(value: Any) -> str:
     kind = type(value)
-    if kind.__name__ not in _SPELT_OUT:
+    if kind.__name__ in _MADE_OF_OTHERS:
+        for part in (*getattr(value, "types", ()), getattr(value, "dtype", None)):
+            if part is not None:
+                _compiler_type(part)
+    elif kind.__name__ not in _SPELT_OUT:
         raise Unidentifiable(f"it is the compiler's type {kind.__name__}, which refers to an object")
     return f"compiler type {named(kind)} {value.name}"
 
@@ -193,7 +199,7 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
     parts = []
     for name in names:
         field = dtype.fields[name]
-        title = f" title {field[2]!r}" if len(field) > 2 else ""
+        title = f" title {text_of(field[2])}" if len(field) > 2 else ""
         parts.append(f"{name!a}: {dtype_text(field[0])} at {field[1]}{title}")
     aligned = " aligned" if dtype.isalignedstruct else ""
     return f"record{{{', '.join(parts)}}} of {dtype.itemsize}{aligned} to {dtype.alignment}"
