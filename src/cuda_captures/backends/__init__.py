@@ -1,40 +1,92 @@
 """The compilers that captures plug into, each behind the same small interface.
 
-A backend is a module (or package) with ``NAME``, ``DISTRIBUTION``, ``MODULE``, ``enable()`` and ``disable()``.
-Which are present is asked of the installed distributions; nothing is imported before it is enabled.
+A backend is a package of this one with ``enable()``, ``disable()``, ``bind()``, ``explain()`` and ``report()``.
+Which compilers are present is asked of the installed distributions.  A compiler that the program has not imported yet
+is joined when it is imported: enabling captures imports nothing that the program does not use.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
+import sys
 import threading
+from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from cuda_captures.backends.arrival import Arrival
 from cuda_captures.errors import CaptureError, CaptureVersionError
 
-# Module of the backend, by distribution of its compiler.
-BACKENDS = {"numba-cuda": "numba_cuda", "numba-cuda-mlir": "numba_cuda_mlir"}
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that there is a backend for.
+
+    Parameters
+    ----------
+    distribution
+        Its name where it is installed from.
+    module
+        What a program imports.
+    backend
+        The backend's name in this package.
+    supported
+        Versions, from and up to but not including.
+    """
+
+    distribution: str
+    module: str
+    backend: str
+    supported: tuple[tuple[int, int], tuple[int, int]]
+
+    def check_version(self) -> None:
+        """Refuse a version that the backend was not made for.
+
+        Raises
+        ------
+        CaptureVersionError
+            Naming the version found and the range.
+        """
+        version = importlib.metadata.version(self.distribution)
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        if not self.supported[0] <= numbers < self.supported[1]:
+            start, stop = (".".join(map(str, bound)) for bound in self.supported)
+            wanted = f">={start},<{stop}"
+            raise CaptureVersionError(VERSION.format(distribution=self.distribution, version=version, wanted=wanted))
+
+
+COMPILERS = (
+    Compiler("numba-cuda", "numba.cuda", "numba_cuda", ((0, 30), (0, 31))),
+    Compiler("numba-cuda-mlir", "numba_cuda_mlir", "numba_cuda_mlir", ((0, 6), (0, 7))),
+)
 
 _lock = threading.RLock()
-_enabled: dict[str, ModuleType] = {}
+_joined: dict[str, ModuleType] = {}  # backends by distribution; replaced under the lock
+_awaited: dict[str, Arrival] = {}
+
+
+def simulating() -> bool:
+    """Whether numba's simulator stands for the GPU."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 
 
 def present() -> list[str]:
     """Distributions of the compilers that are installed."""
-    found = []
-    for distribution in BACKENDS:
-        try:
-            importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        found.append(distribution)
-    return found
+    return [compiler.distribution for compiler in COMPILERS if _installed(compiler.distribution)]
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def enable() -> None:
-    """Join captures to every compiler that is installed; those that are joined already are left as they are.
+    """Join captures to every compiler that is installed: now if it is imported, else as soon as it is.
 
     Raises
     ------
@@ -42,38 +94,67 @@ def enable() -> None:
         If there is no compiler, or one that the package was not made for.  Nothing is joined then.
     """
     with _lock:
-        names = present()
-        if not names:
+        compilers = [compiler for compiler in COMPILERS if _installed(compiler.distribution)]
+        if not compilers:
             raise CaptureVersionError(NO_COMPILER)
-        begun = []
+        for compiler in compilers:
+            compiler.check_version()
+        begun: list[str] = []
         try:
-            for name in names:
-                if name not in _enabled:
-                    backend = importlib.import_module(f"cuda_captures.backends.{BACKENDS[name]}")
-                    backend.enable()
-                    _enabled[name] = backend
-                    begun.append(name)
+            for compiler in compilers:
+                if compiler.distribution in _joined or compiler.distribution in _awaited:
+                    continue
+                begun.append(compiler.distribution)
+                if compiler.module in sys.modules:
+                    join(compiler)
+                else:
+                    _awaited[compiler.distribution] = Arrival(compiler.module, lambda one=compiler: join(one))
+                    _awaited[compiler.distribution].wait()
         except BaseException:
             for name in begun:
-                _enabled.pop(name).disable()
+                _leave(name)
             raise
+
+
+def join(compiler: Compiler) -> None:
+    """Join captures to a compiler that is imported.
+
+    Raises
+    ------
+    CaptureVersionError
+        If it is not built as the backend expects; it is left as it was then.
+    """
+    with _lock:
+        _awaited.pop(compiler.distribution, None)
+        name = "simulator" if simulating() else compiler.backend
+        backend = importlib.import_module(f"cuda_captures.backends.{name}")
+        backend.enable()
+        _joined[compiler.distribution] = backend
+
+
+def _leave(distribution: str) -> None:
+    awaited = _awaited.pop(distribution, None)
+    if awaited is not None:
+        awaited.forget()
+    backend = _joined.pop(distribution, None)
+    if backend is not None:
+        backend.disable()
 
 
 def disable() -> None:
     """Leave every compiler as it was."""
     with _lock:
-        while _enabled:
-            _, backend = _enabled.popitem()
-            backend.disable()
+        for distribution in [*_joined, *_awaited]:
+            _leave(distribution)
 
 
 def enabled() -> list[str]:
-    """Distributions of the compilers that captures are joined to."""
-    return list(_enabled)
+    """Distributions of the compilers that captures are joined to, or will be once they are imported."""
+    return [*_joined, *_awaited]
 
 
 def backend_of(kernel: object) -> Any:
-    """The backend of the compiler that a kernel was decorated with; for a plain function, the first that is enabled.
+    """The backend of the compiler that a kernel was decorated with; for a plain function, the first that is joined.
 
     Raises
     ------
@@ -83,15 +164,25 @@ def backend_of(kernel: object) -> Any:
         If ``kernel`` is neither a kernel nor a function.
     """
     dispatcher = getattr(kernel, "dispatcher", kernel)  # a configured kernel knows its own
-    for backend in _enabled.values():
-        if type(dispatcher).__module__.startswith(backend.MODULE):
-            return backend
-    if isinstance(dispatcher, FunctionType) and _enabled:
-        return next(iter(_enabled.values()))
-    if isinstance(dispatcher, FunctionType) or hasattr(dispatcher, "py_func"):
+    if isinstance(dispatcher, FunctionType):
+        for compiler in COMPILERS:  # no compiler is imported yet: the first that is installed will do
+            if not _joined and compiler.distribution in _awaited:
+                importlib.import_module(compiler.module)
+        if _joined:
+            return next(iter(_joined.values()))
         raise CaptureError(NOT_ENABLED)
+    for compiler in COMPILERS:
+        if type(dispatcher).__module__.startswith(compiler.module.partition(".")[0] + "."):
+            backend = _joined.get(compiler.distribution)
+            if backend is None:
+                raise CaptureError(NOT_ENABLED)
+            return backend
     raise TypeError(f"a kernel or a function is needed, and this is a {type(kernel).__name__}: {kernel!r}")
 
+
+VERSION = """\
+{distribution} {version} is installed, and cuda-captures works with {distribution} {wanted}.
+Install a version in that range: `pip install "{distribution}{wanted}"`."""
 
 NOT_ENABLED = """\
 captures are not enabled for the compiler of this kernel. Call `cuda_captures.enable()` first, or run the program with

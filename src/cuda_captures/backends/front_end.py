@@ -37,6 +37,8 @@ class FrontEnd:
         The module of the intermediate representation.
     typeof
         The compiler's type of an array that is named from outside.
+    array_type
+        The compiler's class ``types.Array``.
     errors
         What type inference raises.
     array_like
@@ -49,6 +51,7 @@ class FrontEnd:
 
     ir: ModuleType
     typeof: Callable[[Any], Any]
+    array_type: Callable[..., Any]
     errors: tuple[type[Exception], ...]
     array_like: Any
     refuse: Callable[[Captured], None] = nothing_refused
@@ -97,7 +100,8 @@ class FrontEnd:
                 UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
             ) from error
         self.refuse(captured)
-        return typed.copy(layout=captured.signature.layout, readonly=captured.signature.readonly)
+        form = captured.signature  # which knows alignment too; upstream takes every array for aligned
+        return self.array_type(typed.dtype, typed.ndim, form.layout, readonly=form.readonly, aligned=form.aligned)
 
     def module_capture(self, module: Any, name: str) -> Any:
         """The stand-in for an array, or a tuple with one, that is an attribute of a module; None for anything else."""

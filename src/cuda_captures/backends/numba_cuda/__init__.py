@@ -8,10 +8,6 @@ from cuda_captures.backends.patching import Patches
 
 from . import joints
 
-NAME = "numba-cuda"
-DISTRIBUTION = joints.DISTRIBUTION
-MODULE = "numba.cuda"
-
 _patches = Patches()
 
 

@@ -11,9 +11,6 @@ import inspect
 
 from cuda_captures.errors import CaptureVersionError
 
-DISTRIBUTION = "numba-cuda"
-SUPPORTED = ((0, 30), (0, 31))  # from, up to but not including
-
 # (module, attribute, parameters that it must take; None for what is not called)
 JOINTS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("numba.cuda.core.interpreter", "Interpreter.interpret", ("self", "bytecode")),
@@ -57,17 +54,12 @@ def check() -> None:
     Raises
     ------
     CaptureVersionError
-        Naming the version found and the range, or the joints that are missing or of another shape.
+        Naming the joints that are missing or of another shape.
     """
-    version = importlib.metadata.version(DISTRIBUTION)
-    numbers = tuple(int(part) for part in version.split(".")[:2])
-    if not SUPPORTED[0] <= numbers < SUPPORTED[1]:
-        wanted = f">={'.'.join(map(str, SUPPORTED[0]))},<{'.'.join(map(str, SUPPORTED[1]))}"
-        raise CaptureVersionError(VERSION.format(distribution=DISTRIBUTION, version=version, wanted=wanted))
     faults = [fault for joint in JOINTS if (fault := fault_of(*joint)) is not None]
     if faults:
         raise CaptureVersionError(
-            SHAPE.format(distribution=DISTRIBUTION, version=version, faults="\n".join(f"  {fault}" for fault in faults))
+            SHAPE.format(version=importlib.metadata.version("numba-cuda"), faults="\n".join(f"  {fault}" for fault in faults))
         )
 
 
@@ -89,11 +81,7 @@ def fault_of(module: str, attribute: str, parameters: tuple[str, ...] | None) ->
     return None
 
 
-VERSION = """\
-{distribution} {version} is installed, and cuda-captures works with {distribution} {wanted}.
-Install a version in that range: `pip install "{distribution}{wanted}"`."""
-
 SHAPE = """\
-{distribution} {version} is not built as cuda-captures expects, so captures were not enabled:
+numba-cuda {version} is not built as cuda-captures expects, so captures were not enabled:
 {faults}
 Install a version that it was tested with, or report this with the lines above."""

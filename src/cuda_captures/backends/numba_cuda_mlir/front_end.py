@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from numba_cuda_mlir import cuda, mlir_compiler
+from numba_cuda_mlir import cuda, mlir_compiler, types
 from numba_cuda_mlir.numba_cuda.core import errors, ir
 from numba_cuda_mlir.numba_cuda.core.interpreter import Interpreter
 from numba_cuda_mlir.numba_cuda.core.typeinfer import TypeInferer
@@ -67,6 +67,7 @@ def refuse_unaddressable(captured: Captured) -> None:
 FRONT_END = FrontEnd(
     ir=ir,
     typeof=typeof_captured,
+    array_type=types.Array,
     errors=(errors.TypingError,),
     array_like=cuda.const.array_like,
     refuse=refuse_unaddressable,

@@ -1,0 +1,155 @@
+"""A kernel of numba-cuda-mlir loaded once more, with slots of its own.
+
+Upstream's native launcher loads machine code when it first meets a kind of arguments, and launches what it has loaded
+from then on.  So each module instance gets a launcher to itself, which is handed the code, and which tells when it has
+loaded it: then the slots are filled, before the launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numba_cuda_mlir import _cext, descriptor
+
+from cuda_captures import device as cuda_device
+from cuda_captures import driver
+from cuda_captures.code import Code
+from cuda_captures.errors import CaptureError
+
+from . import target
+
+# Launch configurations that an instance remembers; all are forgotten when there are more.
+GEOMETRIES = 256
+
+
+class Loader:
+    """Hands machine code to the native launcher, and fills the slots of what it loads.
+
+    The native launcher holds this and takes no part in garbage collection, so nothing here may refer to it.
+
+    Parameters
+    ----------
+    code
+        The code to load.
+    device
+        Where it is launched.
+    callbacks
+        Upstream's own, for linked code; called with each loaded library.
+    """
+
+    def __init__(self, code: Code, device: int, callbacks: Callable[[int], None] | None) -> None:
+        product = code.product
+        self.image = (product.cubin, product.entry, product.cooperative)
+        self.device = device
+        self.callbacks = callbacks
+        self.slots: list[tuple[str, bytes]] = []
+        self.loaded = 0
+
+    def __call__(self, args: Any) -> tuple[Any, ...]:
+        """What the native launcher asks its compiler for."""
+        return (*self.image, self.fill)
+
+    def fill(self, library: int) -> None:
+        """Fill the slots of a library that was just loaded.
+
+        Raises
+        ------
+        CaptureError
+            If the native launcher launches elsewhere than its arguments said.
+        """
+        here = cuda_device.current_device()
+        if here != self.device:
+            raise CaptureError(ELSEWHERE.format(kernel=self.image[1], here=here, device=self.device))
+        for symbol, data in self.slots:
+            target.fill(library, symbol, data)
+        if self.callbacks is not None:
+            self.callbacks(library)
+        self.loaded += 1
+
+
+class BoundKernel:
+    """One module instance as a launch sees it.
+
+    Attributes
+    ----------
+    code
+        What is loaded.
+    loader
+        What fills its slots.
+
+    Any thread may launch it.  When the last reference goes, what it has loaded is unloaded, unless the device is
+    broken, the process was forked, or the interpreter exits: the native launcher aborts the process if unloading
+    fails, so what it has loaded is then left to the driver.
+    """
+
+    def __init__(self, code: Code, py_func: Any, debug: bool, callbacks: Callable[[int], None] | None) -> None:
+        self.code = code
+        device = cuda_device.current_device()
+        self.loader = Loader(code, device, callbacks)
+        self._native = _Native(self.loader, py_func, debug)
+        release = weakref.finalize(self, self._native.release, device)
+        release.atexit = False
+
+    @property
+    def launchable(self) -> BoundKernel:
+        return self
+
+    def fill(self, symbol: str, data: bytes) -> None:
+        """Say what a slot shall hold."""
+        self.loader.slots.append((symbol, data))
+
+    def configured(self, geometry: tuple[Any, ...]) -> Any:
+        """The native launcher for a grid, a block, a stream, shared memory and a cluster."""
+        found = self._native.configurations.get(geometry)
+        return found if found is not None else self._native.configure(geometry)
+
+    def load(self, args: Sequence[Any]) -> None:
+        """Load and fill ahead of the first launch with such arguments.
+
+        The native launcher does so when it is asked to launch; it is asked for more shared memory than there is, which
+        it refuses after loading and before launching.
+        """
+        try:
+            self._native.configure(((1, 1, 1), (1, 1, 1), 0, 2**31 - 1, None))(*args)
+        except (ValueError, RuntimeError) as error:
+            if "dynamic shared memory" not in str(error):
+                raise
+
+
+class _Native:
+    """The native launcher of one instance, and what refers to it."""
+
+    def __init__(self, loader: Loader, py_func: Any, debug: bool) -> None:
+        self.dispatcher = _cext.KernelDispatcher(
+            loader, tuple(descriptor.get_constant_args(py_func)), descriptor._ensure_numba_context, debug=debug
+        )
+        self.configurations: dict[Any, Any] = {}
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.dispatcher))  # so that it never goes by itself
+
+    def configure(self, geometry: tuple[Any, ...]) -> Any:
+        if len(self.configurations) >= GEOMETRIES:
+            self.configurations.clear()
+        made = self.configurations[geometry] = _cext.LaunchConfiguration(self.dispatcher, *geometry)
+        return made
+
+    def release(self, device: int) -> None:
+        """Let the native launcher go, and so unload what it has loaded."""
+        if driver.forked():
+            return
+        try:
+            with cuda_device.on_device(device) as context, cuda_device.relaxed_capture():
+                context.record(context.stream).done()  # raises if the context is broken
+                address = id(self.dispatcher)
+                self.configurations.clear()
+                self.dispatcher = None
+                ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(address))
+        except CaptureError:
+            return
+
+
+ELSEWHERE = """\
+kernel `{kernel}` was to be launched on device {device}, and numba-cuda-mlir launches it on device {here}.
+Make the device of its arguments current before the launch: `with cuda.gpus[{device}]: ...`."""

@@ -1,0 +1,68 @@
+"""The backend for numba's simulator (``NUMBA_ENABLE_CUDASIM=1``).
+
+The simulator runs kernels as Python, so arrays are captured by reference there by nature, and names are looked up at
+each launch.  Nothing is joined: ``@cuda.jit(captures=...)`` is accepted as it is.  What the simulator cannot show:
+copies (there are none), policies other than ``live`` (a ``snapshot`` sees edits there), and refused writes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from cuda_captures.discovery import discover
+from cuda_captures.errors import CaptureError, line_naming
+from cuda_captures.report import CaptureReport, Row
+
+
+def enable() -> None:
+    """Nothing needs to be joined."""
+
+
+def disable() -> None:
+    """Nothing was joined."""
+
+
+def bind(kernel: Any, args: tuple[Any, ...]) -> None:
+    """Nothing needs to be bound."""
+
+
+def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Any:
+    """Nothing is compiled in the simulator.
+
+    Raises
+    ------
+    CaptureError
+        Always.
+    """
+    raise CaptureError(NOTHING_COMPILED)
+
+
+def report(kernel: Any) -> CaptureReport:
+    """What a kernel captures, as its names mean now."""
+    function = getattr(kernel, "fn", kernel)
+    rows = []
+    for capture in discover(function).arrays:
+        array = np.asarray(capture.value)
+        code = capture.function.__code__
+        rows.append(
+            Row(
+                name=capture.place.name,
+                path=tuple(capture.path),
+                where=f"{os.path.basename(code.co_filename)}:{line_naming(code, capture.place.name)}",
+                dtype=str(array.dtype),
+                shape=array.shape,
+                nbytes=array.nbytes,
+                policy="simulated",
+                written=False,
+                general=True,
+            )
+        )
+    return CaptureReport(getattr(function, "__name__", "kernel"), tuple(rows), ())
+
+
+NOTHING_COMPILED = """\
+nothing is compiled under the simulator (NUMBA_ENABLE_CUDASIM=1), so there is no code to explain.
+Unset the variable: `explain` needs no GPU."""
