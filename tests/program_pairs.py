@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
 from plain_dispatcher import PlainDispatcher
 
 
@@ -67,7 +68,7 @@ class Source:
         dtype, shape, order = drawn
         self.count += 1
         contents = np.arange(math.prod(shape)) * 3 + self.count * 1000 + self.salt
-        return contents.reshape(shape).astype(dtype, order=order)
+        return np.asarray(contents.reshape(shape), dtype, order=order)  # type: ignore[no-any-return,call-overload]
 
 
 Maker = Callable[[Source, Any], None]
@@ -197,12 +198,16 @@ def comprehension(source: Source, drawn: tuple[str, str]) -> None:
     source.results.append(form.format(text))
 
 
-@piece(st.sampled_from(
-    ["i+1", "i-1", "i*1", "i**1", "i//2", "i%2", "i<1", "i<=1", "i==1", "i!=1", "i>1", "-i", "~i", "+i", "i&1", "i|1", "i^1", "i<<1", "i>>1", "(i,1)", "(1,i)", "(i,i)", "i*2.0", "i/2", "1-i", "i@np.ones(())"]
-    + ["not i", "i and 5", "i or 5", "5 if i else 6", "6 if i else 5", "5 if not i else 6", "f'{i}'", "f'{i!r:>3}'", "f'{i:02d}'",
-       "(*range(i), 1)", "(i is None)", "(i is not None)", "0 < i < 2", "0 <= i < 2", "abs(i)", "str(i)", "'abc'[i]", "'abc'[i:]",
-       "'abc'[:i]", "'abc'[::i + 1]", "max(i, 1)", "min(i, 1)", "max(1, i, key=lambda x: -x)", "i.__add__(1)", "i.real", "i.imag"]
-))  # fmt: skip
+EXPRESSIONS = [
+    *("i+1", "i-1", "i*1", "i**1", "i//2", "i%2", "i<1", "i<=1", "i==1", "i!=1", "i>1", "-i", "~i", "+i", "i&1", "i|1"),
+    *("i^1", "i<<1", "i>>1", "(i,1)", "(1,i)", "(i,i)", "i*2.0", "i/2", "1-i", "i@np.ones(())", "not i", "i and 5"),
+    *("i or 5", "5 if i else 6", "6 if i else 5", "5 if not i else 6", "f'{i}'", "f'{i!r:>3}'", "f'{i:02d}'", "abs(i)"),
+    *("(*range(i), 1)", "(i is None)", "(i is not None)", "0 < i < 2", "0 <= i < 2", "str(i)", "'abc'[i]", "'abc'[i:]"),
+    *("'abc'[:i]", "'abc'[::i + 1]", "max(i, 1)", "min(i, 1)", "max(1, i, key=lambda x: -x)", "i.__add__(1)"),
+]
+
+
+@piece(st.sampled_from(EXPRESSIONS))
 def bytecode(source: Source, text: str) -> None:
     source.results.append(text)
 
@@ -445,8 +450,11 @@ def tuples(source: Source, drawn: tuple[tuple[Any, ...], str, bool]) -> None:
         source.results.append(source.give("T", items))
 
 
-@piece(st.tuples(arrays, st.sampled_from(["global", "closure", "tuple", "named tuple", "device"]),
-                 st.sampled_from(["[i]", ".shape", ".dtype", ".sum()", ".ravel()", ".strides"]), st.sampled_from(["live", "constant"])))  # fmt: skip
+WHERE = ["global", "closure", "tuple", "named tuple", "device"]
+USES = ["[i]", ".shape", ".dtype", ".sum()", ".ravel()", ".strides"]
+
+
+@piece(st.tuples(arrays, st.sampled_from(WHERE), st.sampled_from(USES), st.sampled_from(["live", "constant"])))
 def array(source: Source, drawn: tuple[Any, str, str, str]) -> None:
     shape, where, use, policy = drawn
     made = source.array(shape)
@@ -510,7 +518,7 @@ def namespaces(source: Source, drawn: tuple[bool, bool, str]) -> None:
     functions = []
     for number in (0, 1):
         space = spaces[0] if one else spaces[number]
-        exec(f"def get_{number}(i): return {use}", space)  # noqa: S102
+        exec(f"def get_{number}(i): return {use}", space)
         functions.append(space[f"get_{number}"])
     if rebound:
         functions.reverse()
@@ -609,7 +617,7 @@ def program(pieces: tuple[Piece, ...], salt: int = 0) -> Program:
     )
     namespace = {"__name__": "program", "np": np, "math": math, "enum": enum, "PlainDispatcher": PlainDispatcher}
     namespace.update(source.names)
-    exec(compile(text, "<program>", "exec"), namespace)  # noqa: S102
+    exec(compile(text, "<program>", "exec"), namespace)
     return Program(text, namespace)
 
 
@@ -667,6 +675,6 @@ def observed(kernel: Any) -> tuple[Any, ...]:
     for i in range(3):
         try:
             found.append(bits(kernel(i)))
-        except Exception as error:  # noqa: BLE001 - any error is an observation
+        except Exception as error:
             found.append((type(error).__name__, str(error)))
     return tuple(found)

@@ -16,7 +16,6 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import given, settings
-from program_pairs import KINDS, Piece, Program, observed, pairs, program
 
 from cuda_captures.discovery import (
     AttributePlace,
@@ -30,6 +29,7 @@ from cuda_captures.discovery import (
 )
 from cuda_captures.key import Unkeyable, array_signature, key_of
 from cuda_captures.policy import policy_of
+from program_pairs import KINDS, Piece, Program, observed, pairs, program
 
 EXAMPLES = int(os.environ.get("CUDA_CAPTURES_PAIRS", "3000"))
 Pair = tuple[tuple[Piece, ...], tuple[Piece, ...]]

@@ -32,7 +32,7 @@ def is_device_array(value: object) -> bool:
 
 
 def classify(value: Any, place: Place) -> tuple[Kind, str, str]:
-    """Kind of what a place holds, with its text (empty: to be made when it is asked for) and the reason why it has none.
+    """Kind of what a place holds, with its text (empty: made when it is asked for) and the reason why it has none.
 
     Never raises: what goes wrong in looking at a value is the reason why it is unknown.
     """
@@ -61,7 +61,7 @@ def classify(value: Any, place: Place) -> tuple[Kind, str, str]:
     try:
         if is_device_array(value):
             return _array(place)
-    except Exception as error:  # noqa: BLE001 - a property of some other library
+    except Exception as error:  # a property of some other library
         return "unknown", "", f"its __cuda_array_interface__ cannot be read: {error}"
     return _other(value, place)
 

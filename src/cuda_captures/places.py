@@ -297,6 +297,6 @@ def function_of(value: Any) -> FunctionType | None:
         return None
     try:
         function = getattr(value, "py_func", None)
-    except Exception:  # noqa: BLE001 - some object's own __getattr__; then it is no dispatcher
+    except Exception:  # some object's own __getattr__; then it is no dispatcher
         return None
     return function if type(function) is FunctionType else None

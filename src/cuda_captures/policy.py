@@ -34,9 +34,9 @@ class MarkedArray(np.ndarray[Any, Any]):
     capture_policy: Policy | None = None
 
     def __array_finalize__(self, source: Any) -> None:
-        # Views are finalised with their base set; an array with memory of its own was computed.
-        if self.base is not None:
-            self.capture_policy = getattr(source, "capture_policy", None)
+        policy = getattr(source, "capture_policy", None)
+        if policy is not None and self.base is not None and _same_memory(self, source):
+            self.capture_policy = policy  # a view; an array with memory of its own was computed
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         outputs = options.get("out")
@@ -53,7 +53,9 @@ class MarkedArray(np.ndarray[Any, Any]):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         result = super().__array_function__(func, types, args, kwargs)
-        if isinstance(result, MarkedArray) and result.capture_policy is None:
+        if isinstance(result, MarkedArray) and not any(
+            _same_memory(result, given) for given in (*args, *kwargs.values()) if isinstance(given, MarkedArray)
+        ):
             return result.view(np.ndarray)
         return result
 
@@ -73,6 +75,10 @@ class MarkedArray(np.ndarray[Any, Any]):
 
 def _plain(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, MarkedArray) else value
+
+
+def _same_memory(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return one.size == 0 or np.may_share_memory(one.view(np.ndarray), other.view(np.ndarray))
 
 
 def _mark(array: np.ndarray[Any, Any], policy: Policy | None) -> MarkedArray:
@@ -187,14 +193,10 @@ def check_policies(captures: object) -> None:
             raise ValueError(f"captures={captures!r}: the policy must be one of {_CHOICE}")
         return
     if not isinstance(captures, Mapping):
-        raise ValueError(  # noqa: TRY004 - one error for whatever is wrong with the option
-            f"captures={captures!r}: must be one of {_CHOICE}, or a mapping from names to these"
-        )
+        raise ValueError(f"captures={captures!r}: must be one of {_CHOICE}, or a mapping from names to these")
     for name, policy in captures.items():
         if not isinstance(name, str):
-            raise ValueError(  # noqa: TRY004
-                f"captures={{{name!r}: ...}}: a name must be a str, the captured variable's"
-            )
+            raise ValueError(f"captures={{{name!r}: ...}}: a name must be a str, the captured variable's")
         if policy not in POLICIES:
             raise ValueError(f"captures={{{name!r}: {policy!r}}}: the policy of `{name}` must be one of {_CHOICE}")
 
