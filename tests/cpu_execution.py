@@ -27,6 +27,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+
 from cpu_arguments import Marshalling, Region, region_of
 from cpu_launcher import UNRESTRICTED, WRITE
 from cpu_lowering import Lowered, lower, types_of

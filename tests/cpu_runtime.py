@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-SREGS = tuple(f"{name}.{axis}" for name in ("tid", "ctaid", "ntid", "nctaid") for axis in "xyz") + ("laneid",)
+SREGS = (*(f"{name}.{axis}" for name in ("tid", "ctaid", "ntid", "nctaid") for axis in "xyz"), "laneid")
 WARP_SIZE = 32
 
 

@@ -8,8 +8,8 @@ The steps of :func:`translate`, each on text, because llvmlite's bindings change
    prints the alignment that NVVM would assume of every access;
 3. slots, declared ``external`` in address space 4, get storage: here the harness defines them, as the PTX text
    does on a GPU;
-4. before each load, store, atomic and copy comes a call that checks the address (:mod:`cpu_launcher`): the GPU faults on
-   a misaligned access that an x86 processor forgives, and a test should fail where a process would crash;
+4. before each load, store, atomic and copy comes a call that checks the address (:mod:`cpu_launcher`): the GPU
+   faults on a misaligned access that an x86 processor forgives, and a test should fail where a process would crash;
 5. ``device.launch``, which runs every thread of every block, one after another.
 """
 
@@ -20,9 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+from numba.cuda.cudadrv import nvvm
+
 from cpu_launcher import HARNESS, READ, WRITE, launcher
 from cpu_runtime import conversion_name, device_functions
-from numba.cuda.cudadrv import nvvm
 
 DATA_LAYOUT = re.compile(r'^target (?:triple|datalayout) = ".*"\n', re.MULTILINE)
 DEBUG_CALL = re.compile(r'^ *call void @"?llvm\.dbg\..*\n', re.MULTILINE)

@@ -34,5 +34,5 @@ def namespace(source: str, **names: Any) -> dict[str, Any]:
     file = f"<generated {next(_numbers)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     found: dict[str, Any] = {"__name__": f"generated_{file.strip('<>').split()[1]}", "np": np, "cuda": cuda, **names}
-    exec(compile(source, file, "exec"), found)  # noqa: S102 - that is what it is for
+    exec(compile(source, file, "exec"), found)
     return found

@@ -16,8 +16,8 @@ Array = np.ndarray[Any, Any]
 SCALARS = tuple(
     np.dtype(name)
     for name in (
-        ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
-        + ["M8[ns]", "M8[D]", "m8[s]", "m8[us]"]
+        *("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"),
+        *("M8[ns]", "M8[D]", "m8[s]", "m8[us]"),
     )
 )
 POINT = np.dtype([("x", "f4"), ("y", "f4")], align=True)

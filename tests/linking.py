@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cpu_lowering import Lowered, lower
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+
+from cpu_lowering import Lowered, lower
 
 USER_BANK = ".nv.constant3"  # of compute capabilities 5.0 to 12.0
 REGISTER_COUNT, MAX_THREADS = 0x2F, 0x05  # attributes in .nv.info, as cuobjdump names them EIATTR_…
@@ -55,8 +56,11 @@ def compiled(py_func: Any, argtypes: Any, cc: tuple[int, int] = (9, 0), **option
     return linked(lower(py_func, argtypes, cc=cc, **options), cc)
 
 
-def linked(lowered: Any, cc: tuple[int, ...] = (9, 0)) -> bytes:
-    """The cubin of a lowered kernel, of numba-cuda's kernel object or of a code library."""
+def linked(lowered: Any, cc: tuple[int, ...] | None = (9, 0)) -> bytes:
+    """The cubin of a lowered kernel, of numba-cuda's kernel object or of a code library.
+
+    ``cc=None`` is for a library of the backend, which knows what it was compiled for.
+    """
     library = lowered.library if isinstance(lowered, Lowered) else getattr(lowered, "_codelibrary", lowered)
     return bytes(library.get_cubin(cc=cc).code)
 

@@ -10,16 +10,17 @@ import threading
 import weakref
 from typing import Any
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numba.cuda import types
+
 import cpu_execution
 import cpu_translation
 import layouts
-import numpy as np
-import pytest
 from cpu_execution import execute, lower, slot_bytes, slot_sizes, types_of
 from generated import function, namespace
-from hypothesis import given, settings
 from layouts import same
-from numba.cuda import types
 from slot_lowering import slots_for_constants
 
 Array = np.ndarray[Any, Any]
@@ -220,7 +221,8 @@ def test_atomics(name: str) -> None:
     execute(lower(kernel, types_of(values, sums, least, most, seen)), (values, sums, least, most, seen), 2, 4)
     wrapped = -38 + (2 ** (8 * int(name[1])) if name[0] == "u" else 0)
     assert sums.tolist() == [23, 15, wrapped]
-    assert least.tolist() == [1, 1] and most.tolist() == [9, 9]
+    assert least.tolist() == [1, 1]
+    assert most.tolist() == [9, 9]
     assert seen.tolist() == [0, 0, 3, 1, 10, 3, 19, 7]
 
 
@@ -383,7 +385,8 @@ def test_translated_once_and_freed_with_the_library(monkeypatch: pytest.MonkeyPa
     out = np.zeros(8, np.int64)
     for _ in range(3):
         execute(lowered, (out,), 2, 4)
-    assert out.tolist() == [3] * 8 and len(calls) == 1
+    assert out.tolist() == [3] * 8
+    assert len(calls) == 1
     executable = weakref.ref(cpu_execution.executable(lowered))
     calls.clear()
     del lowered

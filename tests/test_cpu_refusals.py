@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.cuda import types
+
 from cpu_execution import BadAccess, NotExecutable, execute, lower, types_of
 from generated import function
-from numba.cuda import types
 
 Array = np.ndarray[Any, Any]
 
@@ -64,9 +65,9 @@ def test_a_bad_access_ends_the_launch_and_names_its_thread() -> None:
 def test_records_and_copies_are_checked() -> None:
     kind = np.dtype([("x", "f8"), ("y", "f8")])
     records = np.zeros(9, kind)[:4]
-    with pytest.raises(BadAccess, match="writes 16 bytes .* byte 64 of argument 0, which has 64"):
+    with pytest.raises(BadAccess, match=r"writes 16 bytes .* byte 64 of argument 0, which has 64"):
         run("def kernel(r):\n  for i in range(5): r[i] = r[0]", records)
-    with pytest.raises(BadAccess, match="writes 8 bytes .* byte 72 of argument 0, which has 64"):
+    with pytest.raises(BadAccess, match=r"writes 8 bytes .* byte 72 of argument 0, which has 64"):
         run("def kernel(r):\n  for i in range(5): r[i].y = i", records)
 
 
@@ -74,7 +75,7 @@ def test_memory_that_may_only_be_read() -> None:
     a = np.zeros(4)
     argtypes = types_of(a)
     a.flags.writeable = False
-    with pytest.raises(BadAccess, match="writes 8 bytes .* byte 16 of argument 0, which it may only read"):
+    with pytest.raises(BadAccess, match=r"writes 8 bytes .* byte 16 of argument 0, which it may only read"):
         run("def kernel(a): a[2] = 1", a, argtypes=argtypes)
 
 
@@ -83,7 +84,7 @@ def test_alignment_that_the_code_claims() -> None:
     packed = np.zeros(4, np.dtype([("a", "i1"), ("b", "f8")]))
     field, out = packed["b"], np.zeros(1)
     source = "def kernel(a, out): out[0] = a[2]"
-    with pytest.raises(BadAccess, match="reads 8 bytes .* of argument 0, and its code claims an alignment of 8"):
+    with pytest.raises(BadAccess, match=r"reads 8 bytes .* of argument 0, and its code claims an alignment of 8"):
         run(source, field, out)
     field[2] = 2.5
     honest = types.Array(types.float64, 1, "A", aligned=False)
@@ -101,7 +102,7 @@ def test_local_arrays_may_not_reach_beyond_the_stack() -> None:
     out = np.zeros(1)
     run(source, out, 3)
     assert out[0] == 5
-    with pytest.raises(BadAccess, match="writes 8 bytes at"):
+    with pytest.raises(BadAccess, match=r"writes 8 bytes at"):
         run(source, out, 10**6)
 
 

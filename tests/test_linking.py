@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import linking
 import numpy as np
 import pytest
-from cpu_lowering import lower
-from generated import namespace
 from numba.cuda import LinkableCode, PTXSource, types
-from slot_lowering import slots_for_constants, words_of
 
+import linking
+from cpu_lowering import lower
 from cuda_captures.slots import Slot, definitions
+from generated import namespace
+from slot_lowering import slots_for_constants, words_of
 
 Array = np.ndarray[Any, Any]
 
@@ -42,9 +41,9 @@ SOURCE = """
 
 
 @pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Array]]:
+def slots(monkeypatch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Arrays by slot symbol, as kernels are lowered."""
-    yield slots_for_constants(monkeypatch)
+    return slots_for_constants(monkeypatch)
 
 
 def definition(slots: dict[str, Array]) -> LinkableCode:
@@ -85,7 +84,7 @@ def test_what_upstream_puts_in_constant_memory(cc: tuple[int, int], options: dic
 
 def test_undefined_slots_do_not_link(slots: dict[str, Array]) -> None:
     lowered = lower(namespace(SOURCE)["kernel"], (types.float64[::1],))
-    with pytest.raises(Exception, match="(?i)undefined reference"):
+    with pytest.raises(Exception, match=r"(?i)undefined reference"):
         linking.linked(lowered)
     assert len(slots) == 2
 
@@ -98,4 +97,6 @@ def test_compiled_code_holds_no_contents(slots: dict[str, Array]) -> None:
     assert len(cubin) < 20_000
     ptx = lowered.library.get_asm_str(cc=(9, 0))
     assert ptx.count(".extern .const") == 2
-    assert "ld.const" in ptx and "ld.global" in ptx and "\tld.f64" not in ptx
+    assert "ld.const" in ptx
+    assert "ld.global" in ptx
+    assert "\tld.f64" not in ptx
