@@ -1,0 +1,157 @@
+"""X-rays through layers of real materials: Monte Carlo against the Beer-Lambert law.
+
+The cross sections of all elements from hydrogen to californium, by process and energy, are one captured table of
+2.4 MB; the layers are captured too, and so are the counters that the kernel adds to.  Between two energies nothing is
+passed to the GPU but the seeds and the number of the energy.
+
+    python examples/xray_attenuation.py                          # on a GPU
+    NUMBA_ENABLE_CUDASIM=1 python examples/xray_attenuation.py   # without one, few photons
+
+Needs `pip install "cuda-captures[cu13,examples]"`: cross sections are those of Elam, Ravel and Sieber (2002), from
+the package xraydb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+import warnings
+
+import numpy as np
+import xraydb
+from numba import cuda
+from rich.console import Console
+from rich.table import Table
+
+import cuda_captures
+
+cuda_captures.enable()
+
+SIMULATOR = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+ELEMENTS = 98
+PROCESSES = ("photo", "coh", "incoh")
+ENERGIES = np.geomspace(5e3, 3e5, 1024)  # eV
+LAYERS = (("water", 3.0), ("aluminum", 0.2), ("kapton", 0.5), ("silicon", 0.1))  # material, thickness in cm
+
+# cm2/g, by element, process and energy
+CROSS_SECTIONS = np.array(
+    [[xraydb.mu_elam(z, ENERGIES, kind=process) for process in PROCESSES] for z in range(1, ELEMENTS + 1)]
+)
+
+
+def composition(material: str) -> np.ndarray:
+    """Partial density of each element in a material, g/cm3."""
+    formula, density = xraydb.get_material(material)
+    parts = {symbol: count * xraydb.atomic_mass(symbol) for symbol, count in xraydb.chemparse(formula).items()}
+    densities = np.zeros(ELEMENTS)
+    for symbol, mass in parts.items():
+        densities[xraydb.atomic_number(symbol) - 1] = density * mass / sum(parts.values())
+    return densities
+
+
+DENSITIES = np.array([composition(material) for material, _ in LAYERS])
+THICKNESSES = np.array([thickness for _, thickness in LAYERS])
+
+TRANSMITTED = np.zeros(1, np.int64)
+INTERACTIONS = np.zeros((len(LAYERS), len(PROCESSES)), np.int64)
+
+MODULUS = 2_147_483_647  # the minimal standard generator of Park and Miller (1988)
+
+
+@cuda.jit(device=True)
+def following(state):
+    """The next state of a photon's random numbers."""
+    return (16_807 * state) % MODULUS
+
+
+@cuda.jit(device=True)
+def attenuation(layer, process, energy):
+    """Linear attenuation coefficient of a process in a layer, 1/cm."""
+    total = 0.0
+    for element in range(ELEMENTS):
+        density = DENSITIES[layer, element]
+        if density > 0.0:
+            total += density * CROSS_SECTIONS[element, process, energy]
+    return total
+
+
+@cuda.jit
+def transport(seeds, energy):
+    """Follow each photon to its first interaction, or out at the other side."""
+    photon = cuda.grid(1)
+    if photon >= seeds.size:
+        return
+    state = following(following(seeds[photon]))
+    depth = -math.log(state / MODULUS)  # optical depth at which it interacts
+    for layer in range(THICKNESSES.size):
+        coefficient = 0.0
+        for process in range(3):
+            coefficient += attenuation(layer, process, energy)
+        depth -= coefficient * THICKNESSES[layer]
+        if depth < 0.0:
+            state = following(state)
+            share = state / MODULUS * coefficient
+            process = 0
+            share -= attenuation(layer, 0, energy)
+            while share > 0.0 and process < 2:
+                process += 1
+                share -= attenuation(layer, process, energy)
+            cuda.atomic.add(INTERACTIONS, (layer, process), 1)
+            return
+    cuda.atomic.add(TRANSMITTED, 0, 1)
+
+
+def beer_lambert(energy: float) -> float:
+    """Share of photons that pass all layers without interacting."""
+    return math.exp(-sum(thickness * float(xraydb.material_mu(material, energy)) for material, thickness in LAYERS))
+
+
+def main() -> int:
+    """Run it; the status is 1 if Monte Carlo and the law disagree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photons", type=int, default=1_000 if SIMULATOR else 4_000_000, help="for each energy")
+    parser.add_argument("--energies", type=int, default=3 if SIMULATOR else 8, help="how many energies")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # host arrays as arguments, and small grids in the simulator
+
+    random = np.random.default_rng(arguments.seed)
+    table = Table(title=f"{arguments.photons:,} photons through " + ", ".join(f"{t} cm {m}" for m, t in LAYERS))
+    for column in ("keV", "Beer-Lambert", "Monte Carlo", "deviations", "photoelectric", "ms"):
+        table.add_column(column, justify="right")
+    worst = 0.0
+    for energy in np.linspace(300, len(ENERGIES) - 1, arguments.energies).astype(int):
+        TRANSMITTED[:] = 0
+        INTERACTIONS[:] = 0
+        seeds = random.integers(1, MODULUS - 1, arguments.photons)
+        begin = time.perf_counter()
+        transport[(arguments.photons + 127) // 128, 128](seeds, energy)
+        taken = time.perf_counter() - begin
+        expected, got = beer_lambert(ENERGIES[energy]), TRANSMITTED[0] / arguments.photons
+        assert TRANSMITTED[0] + INTERACTIONS.sum() == arguments.photons
+        # The number that passes is binomial: its standard deviation is known, whatever the number of photons.
+        deviations = (got - expected) / math.sqrt(expected * (1 - expected) / arguments.photons)
+        worst = max(worst, abs(deviations))
+        photoelectric = INTERACTIONS[:, 0].sum() / max(INTERACTIONS.sum(), 1)
+        table.add_row(
+            f"{ENERGIES[energy] / 1e3:.1f}",
+            f"{expected:.5f}",
+            f"{got:.5f}",
+            f"{deviations:+.2f}",
+            f"{photoelectric:.1%}",
+            f"{taken * 1e3:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"captured table: {CROSS_SECTIONS.nbytes:,} bytes")
+    if not SIMULATOR:
+        console.print(str(cuda_captures.report(transport)), markup=False)
+    # Of some ten normal deviates one beyond five standard deviations has a chance of less than one in 100,000.
+    return 0 if worst < 5 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
