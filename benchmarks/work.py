@@ -82,7 +82,11 @@ def capturing(cuda: Any, arrays: list[Any]) -> Any:
     names = [f"a{number}" for number in range(len(arrays))]
     total = " + ".join(f"{name}[0]" for name in names) or "0.0"
     source = f"def kernel():\n    if cuda.grid(1) < 0:\n        OUT[0] = {total}\n"
-    namespace: dict[str, Any] = {"cuda": cuda, "OUT": cuda.to_device(np.zeros(1)), **dict(zip(names, arrays, strict=True))}
+    namespace: dict[str, Any] = {
+        "cuda": cuda,
+        "OUT": cuda.to_device(np.zeros(1)),
+        **dict(zip(names, arrays, strict=True)),
+    }
     if not arrays:
         source = "def kernel():\n    cuda.grid(1)\n"
     exec(source, namespace)

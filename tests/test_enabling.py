@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import cuda_captures
-from cuda_captures import backends, settings
-
 from conftest import SIMULATOR
+from cuda_captures import backends, settings
 
 
 def python(program: str, **environment: str) -> str:

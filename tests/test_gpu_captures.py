@@ -41,7 +41,7 @@ def read(cuda: Any, array: Any, kind: str = "host") -> Any:
     return out[: array.size].reshape(shape)
 
 
-DTYPES = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 M8[D] m8[s]".split()
+DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "M8[D]", "m8[s]"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -35,12 +35,12 @@ def test_edits_are_seen(cuda: Any) -> None:
     for nbytes in (64, 1 << 14, 1 << 20, 1 << 23):
         table = np.arange(nbytes // 8, dtype=np.float64)
         kernel, _ = kernel_of(cuda, "out[i] = T[T.size - 1 - i]", T=table)
-        assert np.array_equal(run(kernel), table[: -5 : -1])
+        assert np.array_equal(run(kernel), table[:-5:-1])
         table[-2] = -7
-        assert np.array_equal(run(kernel), table[: -5 : -1])
+        assert np.array_equal(run(kernel), table[:-5:-1])
         table *= 2
-        assert np.array_equal(run(kernel), table[: -5 : -1])
-        assert np.array_equal(run(kernel), table[: -5 : -1])
+        assert np.array_equal(run(kernel), table[:-5:-1])
+        assert np.array_equal(run(kernel), table[:-5:-1])
 
 
 def test_writes_come_back_and_mix_with_edits(cuda: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_hundred_lengths_compile_twice(cuda: Any) -> None:
     kernel, names = kernel_of(cuda, "out[i] = T[T.size - 1 - i] + T.size", T=np.arange(4.0))
     for length in range(4, 104):
         names["T"] = np.arange(float(length))
-        assert np.array_equal(run(kernel), names["T"][: -5 : -1] + length)
+        assert np.array_equal(run(kernel), names["T"][:-5:-1] + length)
     assert compilations(kernel) == 2
 
 
@@ -233,7 +233,8 @@ def test_kernels_of_a_factory_share_code_and_leave_nothing(cuda: Any) -> None:
     for number, kernel in enumerate(kernels):
         assert np.array_equal(run(kernel), np.arange(4.0) + number)
     sources = [cuda_captures.report(kernel).specialisations[0] for kernel in kernels]
-    assert len({one.key for one in sources}) == 1 and sources[0].key is not None
+    assert len({one.key for one in sources}) == 1
+    assert sources[0].key is not None
     before = len(cuda_captures.memory())
     assert before >= 20
     del kernels, kernel

@@ -29,6 +29,7 @@ from cuda_captures.key import Key, Unkeyable, array_signature, key_of
 from cuda_captures.policy import policy_of
 from cuda_captures.session import Session, is_array
 from cuda_captures.settings import current as settings
+from cuda_captures.signature import Layout
 from cuda_captures.storage import address_of, producer_stream
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
@@ -41,7 +42,9 @@ CODES = CodeTable()
 class Loaded(Protocol):
     """A module loaded into the current context."""
 
-    launchable: Any
+    @property
+    def launchable(self) -> Any:
+        """The backend's kernel."""
 
     def fill(self, symbol: str, data: bytes) -> None:
         """Write a slot."""
@@ -50,7 +53,9 @@ class Loaded(Protocol):
 class Toolchain(Protocol):
     """What a backend does for one kernel and one tuple of argument types."""
 
-    lock: Any  # the compiler's own lock, which may be taken again by the thread that has it
+    @property
+    def lock(self) -> Any:
+        """The compiler's own lock, which may be taken again by the thread that has it."""
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """Signature, options and target, for the key; raises Unkeyable."""
@@ -291,7 +296,7 @@ class Follower:
         self._current = variant
         return variant
 
-    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Code:
+    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
         """The code for what the names mean now: another kernel's, the disk cache's, or compiled."""
         try:
             key = self._key(discovery, layouts)
@@ -299,12 +304,14 @@ class Follower:
             code = self.toolchain.compile(self._session(discovery, layouts))
             finish(code, None, unkeyable.reasons, discovery)
             return code
-        code = CODES.get(key)
-        if code is not None:
-            return code
+        shared = CODES.get(key)
+        if shared is not None:
+            return shared
         with self.toolchain.lock:
-            code = CODES.get(key) or self.toolchain.fetch(key)
-            if code is None:
+            found = CODES.get(key) or self.toolchain.fetch(key)
+            if found is not None:
+                code = found
+            else:
                 code = self.toolchain.compile(self._session(discovery, layouts))
                 finish(code, key, (), discovery)
                 if code.key is not None:
@@ -313,10 +320,10 @@ class Follower:
                 CODES.add(code)
         return code
 
-    def _session(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Session:
+    def _session(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Session:
         return Session(discovery, self.policies, self._settings.host, layouts)
 
-    def _key(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Key:
+    def _key(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Key:
         unseen = self.toolchain.unseen(discovery)
         if unseen:
             raise Unkeyable(unseen)
@@ -336,9 +343,9 @@ class Follower:
             return "live"
         return policy_of(capture.value, capture.place.name, self.policies, self._settings.host)
 
-    def _layouts(self, discovery: Discovery) -> dict[Hashable, str]:
+    def _layouts(self, discovery: Discovery) -> dict[Hashable, Layout]:
         """Which places need a general slot: those whose shape or strides have been seen to change."""
-        layouts: dict[Hashable, str] = {}
+        layouts: dict[Hashable, Layout] = {}
         if not self._variants:
             return layouts
         known = [(use, place.key) for variant in self._variants.values() for use, place in variant.arrays]
@@ -352,7 +359,7 @@ class Follower:
                     layouts[key] = before if before == use.signature.layout else "A"
         return layouts
 
-    def _token(self, discovery: Discovery, layouts: Mapping[Hashable, str]) -> Hashable:
+    def _token(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Hashable:
         """What tells specialisations of this kernel apart, cheaply."""
         parts: list[Hashable] = []
         for capture in discovery.captures:
@@ -460,9 +467,7 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if isinstance(array, np.ndarray):
                 try:
-                    mirror = mirrors.acquire(
-                        array, device, policy=use.signature.policy, verify=self._settings.verify
-                    )
+                    mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
                 except CaptureError as error:
                     error.add_note(f"while copying `{place.name}`, which kernel `{self.function.__name__}` captures")
                     raise
@@ -475,14 +480,15 @@ class Follower:
                 self._refuse_other_device(array, place, device)
                 held.append(array)
                 address = address_of(array)
-                strides = array_signature(array, "live").strides
+                strides = array_signature(array, "live").strides or ()
             loaded.fill(use.slot.symbol, use.slot.pack(address, array_shape(array), strides))
         if self._settings.follow:
             unchanged = unchanged_predicate([*variant.frozen, *roots(variant.arrays, arrays)])
         else:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
             unchanged = _always
-        instance = Instance(context, variant, loaded.launchable, list(copies.values()), written, held, arrays, unchanged)
+        kernel = loaded.launchable
+        instance = Instance(context, variant, kernel, list(copies.values()), written, held, arrays, unchanged)
         for mirror in copies.values():
             mirror.users[instance] = self.function.__name__
         return instance
@@ -499,8 +505,8 @@ class Follower:
 def array_shape(array: Any) -> tuple[int, ...]:
     """Shape of a NumPy or device array."""
     if isinstance(array, np.ndarray):
-        return array.shape
-    return tuple(array.__cuda_array_interface__["shape"])
+        return tuple(array.shape)
+    return tuple(map(int, array.__cuda_array_interface__["shape"]))
 
 
 def _always() -> bool:
@@ -523,7 +529,7 @@ def followed(capture: Capture) -> bool:
 
 
 def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tuple[tuple[Place, Any], ...]:
-    """Places that hold what the code was compiled from, each once, with what they hold; tuples stand for their items."""
+    """Places with what they hold that the code was compiled from, each once; a tuple stands for its items."""
     bare = {place.key for _, place in arrays if place.root is place}
     found: dict[Hashable, tuple[Place, Any]] = {}
     for capture in discovery.captures:
@@ -537,9 +543,7 @@ def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tupl
 
 def roots(arrays: Sequence[tuple[Use, Place]], values: Sequence[Any]) -> list[tuple[Place, Any]]:
     """Bare arrays, each place once; those inside tuples are covered by their tuple."""
-    found = {
-        place.key: (place, value) for (_, place), value in zip(arrays, values, strict=True) if place.root is place
-    }
+    found = {place.key: (place, value) for (_, place), value in zip(arrays, values, strict=True) if place.root is place}
     return list(found.values())
 
 

@@ -97,12 +97,14 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int] = (9, 0)) -> Explan
     cc
         Compute capability to compile for.
     """
-    return backends.backend_of(kernel).explain(kernel, signature, cc)
+    explanation: Explanation = backends.backend_of(kernel).explain(kernel, signature, cc)
+    return explanation
 
 
 def report(kernel: Any) -> CaptureReport:
     """What a kernel captures, where it lives, and what it has cost so far."""
-    return backends.backend_of(kernel).report(kernel)
+    found: CaptureReport = backends.backend_of(kernel).report(kernel)
+    return found
 
 
 def memory() -> list[Any]:

@@ -38,7 +38,7 @@ def main() -> int:
     """Run the demonstration; returns the exit status."""
     console = Console(highlight=False)
     console.print(
-        f"[bold]numba/numba#9084[/]: a kernel reads a global NumPy array of {ELEMENTS:,} float64 ({TABLE.nbytes:,} bytes)."
+        f"[bold]numba/numba#9084[/]: a kernel reads a global NumPy array of {ELEMENTS:,} float64, {TABLE.nbytes:,} bytes."
     )
     if backends.simulating():
         return simulated(console)

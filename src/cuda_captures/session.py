@@ -24,6 +24,7 @@ from cuda_captures.discovery import Discovery, Place, is_device_array
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.key import ArraySignature, array_signature
 from cuda_captures.policy import Policy, policy_of
+from cuda_captures.signature import Layout
 from cuda_captures.slots import Slot, new_symbol
 
 CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
@@ -106,7 +107,7 @@ class Session:
     discovery: Discovery
     policies: str | Mapping[str, str] | None = None
     host: Policy = "live"
-    layouts: Mapping[Hashable, str] = field(default_factory=dict)
+    layouts: Mapping[Hashable, Layout] = field(default_factory=dict)
     cc: tuple[int, int] | None = None
     captured: dict[Hashable, Captured] = field(default_factory=dict)
 
@@ -168,7 +169,7 @@ def nbytes_of(value: Any, signature: ArraySignature) -> int:
     """Bytes of an array's elements."""
     if isinstance(value, np.ndarray):
         return value.nbytes
-    return math.prod(value.__cuda_array_interface__["shape"]) * signature.dtype.itemsize
+    return int(math.prod(value.__cuda_array_interface__["shape"])) * signature.dtype.itemsize
 
 
 def is_array(value: object) -> bool:

@@ -20,11 +20,10 @@ def address_of(array: Any) -> int:
 def device_dtype(array: Any) -> np.dtype[Any]:
     """Element type of a NumPy or device array."""
     if isinstance(array, np.ndarray):
-        return array.dtype
+        return np.dtype(array.dtype)
     interface = array.__cuda_array_interface__
-    return np.dtype(interface.get("descr") or interface["typestr"]) if interface["typestr"][1] == "V" else np.dtype(
-        interface["typestr"]
-    )
+    kind = interface["typestr"]
+    return np.dtype((interface.get("descr") if kind[1] == "V" else None) or kind)
 
 
 def storage_check(value: object) -> Callable[[], bool] | None:

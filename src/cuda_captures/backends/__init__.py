@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -108,7 +109,7 @@ def enable() -> None:
                 if compiler.module in sys.modules:
                     join(compiler)
                 else:
-                    _awaited[compiler.distribution] = Arrival(compiler.module, lambda one=compiler: join(one))
+                    _awaited[compiler.distribution] = Arrival(compiler.module, partial(join, compiler))
                     _awaited[compiler.distribution].wait()
         except BaseException:
             for name in begun:

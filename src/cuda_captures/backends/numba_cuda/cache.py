@@ -25,7 +25,16 @@ upstream_save_overload = CUDACache.save_overload
 UpstreamKernel = _Kernel
 
 # What reading an entry that was truncated, or written by something else, may raise.
-UNREADABLE = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError)
+UNREADABLE = (
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    ImportError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 
 
 def reduce(code: Code) -> dict[str, Any]:

@@ -34,8 +34,7 @@ PLAIN = (
 
 ATOMICS = tuple(
     getattr(cuda.atomic, name)
-    for name in ("add", "sub", "and_", "or_", "xor", "inc", "dec", "exch", "max", "min", "nanmax", "nanmin")
-    + ("compare_and_swap", "cas")
+    for name in ("add", "sub", "and_", "or_", "xor", "inc", "dec", "exch", "max", "min", "nanmax", "nanmin", "compare_and_swap", "cas")
 )
 READING_METHODS = frozenset(
     {"sum", "prod", "min", "max", "mean", "var", "std", "argmin", "argmax", "any", "all", "copy", "item"}
@@ -43,7 +42,9 @@ READING_METHODS = frozenset(
 )
 # Functions of NumPy that write an argument; every other one only reads what it is given.
 WRITING_FUNCTIONS = frozenset({"put", "place", "fill_diagonal", "copyto", "putmask", "shuffle"})
-READING_BUILTINS = frozenset({len, min, max, sum, abs, enumerate, zip, iter, reversed, tuple, print, range, bool, isinstance})
+READING_BUILTINS = frozenset(
+    {len, min, max, sum, abs, enumerate, zip, iter, reversed, tuple, print, range, bool, isinstance}
+)
 
 
 def refers(typed: Any) -> bool:
@@ -80,12 +81,14 @@ def effects_of_dispatcher(dispatcher: Any, expr: Any) -> Effects | None:
     """What a device function does, recorded when it was compiled for these argument types."""
     if not isinstance(dispatcher, CUDADispatcher) or expr.kws or expr.vararg is not None:
         return None
-    found = [
-        getattr(result.library, "effects", None)
-        for arguments, result in dispatcher.overloads.items()
-        if len(arguments) == len(expr.args)
-    ]
-    if not found or any(effects is None for effects in found):
+    found: list[Effects] = []
+    for arguments, result in dispatcher.overloads.items():
+        if len(arguments) == len(expr.args):
+            effects = getattr(result.library, "effects", None)
+            if effects is None:
+                return None
+            found.append(effects)
+    if not found:
         return None
     merged = Effects()
     for effects in found:  # which overload the call took is the linker's affair; all of them together is safe

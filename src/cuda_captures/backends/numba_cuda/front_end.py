@@ -39,7 +39,7 @@ def stand_in_arrays(func_ir: Any, session: Session) -> None:
     for block in func_ir.blocks.values():
         for assign in block.find_insts(ir.assign_types):
             node = assign.value
-            if isinstance(node, (*ir.global_types, *ir.freevar_types)) and holds_array(node.value):
+            if isinstance(node, ir.global_types + ir.freevar_types) and holds_array(node.value):
                 node.value = session.stand_in(place_of(function, node), node.value, function)
                 type_stand_ins(node.value)
     ask_for_constants(func_ir, session)
@@ -82,7 +82,7 @@ def value_of(func_ir: Any, variable: Any) -> Any:
     if len(definitions) != 1:
         return None
     node = definitions[0]
-    if isinstance(node, (*ir.global_types, *ir.freevar_types, *ir.const_types)):
+    if isinstance(node, ir.global_types + ir.freevar_types + ir.const_types):
         return node.value
     if isinstance(node, ir.var_types):
         return value_of(func_ir, node)
@@ -148,9 +148,7 @@ def refuse_writes(effects: Any, function: Any, cause: BaseException | None = Non
             reason, cure = READONLY[captured.policy if captured.policy in READONLY else "flags"]
             where = pointer(function, captured.name, statement.loc.line)
             raise CaptureTypingError(
-                WRITES.format(
-                    name=captured.name, where=where, reason=reason, cure=cure.format(name=captured.name)
-                )
+                WRITES.format(name=captured.name, where=where, reason=reason, cure=cure.format(name=captured.name))
             ) from cause
 
 

@@ -12,7 +12,6 @@ from cuda_captures.binding import Follower, array_shape
 from cuda_captures.code import Code
 from cuda_captures.discovery import discover
 from cuda_captures.errors import CaptureError, line_naming
-from cuda_captures.key import Unkeyable
 from cuda_captures.report import CaptureReport, Explanation, Row, Specialisation
 from cuda_captures.storage import device_dtype
 

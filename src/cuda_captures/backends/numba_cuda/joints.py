@@ -59,7 +59,9 @@ def check() -> None:
     faults = [fault for joint in JOINTS if (fault := fault_of(*joint)) is not None]
     if faults:
         raise CaptureVersionError(
-            SHAPE.format(version=importlib.metadata.version("numba-cuda"), faults="\n".join(f"  {fault}" for fault in faults))
+            SHAPE.format(
+                version=importlib.metadata.version("numba-cuda"), faults="\n".join(f"  {fault}" for fault in faults)
+            )
         )
 
 

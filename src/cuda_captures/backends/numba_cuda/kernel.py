@@ -68,7 +68,7 @@ def key_at_work(dispatcher: Any, sig: Any) -> Key:
     return Follower(dispatcher.py_func, toolchain, captures).key()
 
 
-class CaptureKernel(UpstreamKernel):  # type: ignore[misc]
+class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
     """A kernel for one tuple of argument types, in as many specialisations as what it captures calls for.
 
     It looks like the specialisation used last: what upstream's inspection reads are that one's attributes.
@@ -152,7 +152,7 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc]
         return cache.reduce(self.code)
 
 
-class BoundKernel(UpstreamKernel):  # type: ignore[misc]
+class BoundKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
     """One loaded module instance as upstream's launch sees a kernel."""
 
     def __init__(self, code: Code, module: Any, cufunc: Any, extensions: list[Any]) -> None:
@@ -228,7 +228,8 @@ class NumbaCudaToolchain:
     def load(self, code: Code) -> BoundKernel:
         library = code.product._codelibrary
         extensions = self.options.get("extensions") or []
-        bound = BoundKernel(code, *library.load_instance(), extensions)
+        module, cufunc = library.load_instance()
+        bound = BoundKernel(code, module, cufunc, extensions)
         library.instances[devices.get_context().device.id] = bound
         return bound
 

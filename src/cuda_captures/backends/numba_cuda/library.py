@@ -73,7 +73,7 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
             texts = [str(module) for module in self.modules]
             if self.writes_host_array:  # no load is invariant then: two names may be bound to one array
                 texts = [INVARIANT.sub("", text) for text in texts]
-            self._llvm_strs = texts
+            self._llvm_strs: list[str] | None = texts
         return self._llvm_strs
 
     def _ensure_cc(self, cc: Any) -> Any:
@@ -105,7 +105,7 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
     def discard_modules(self) -> None:
         """Drop the modules' objects, whose text has been made; they refer to what was compiled into them."""
         self._module = None
-        self._linking_libraries = set()
+        self._linking_libraries: set[Any] = set()
 
     def _reduce_states(self) -> dict[str, Any]:
         return {**super()._reduce_states(), "slots": tuple(use.slot for use in self.uses.values())}

@@ -52,8 +52,8 @@ def array_in_slot(context: Any, builder: Any, aryty: Any, captured: Captured) ->
         shape, strides = words[1 : 1 + slot.ndim], words[1 + slot.ndim :]
         strides = contiguous_strides(context, builder, signature, shape, strides)
     else:
-        shape = [context.get_constant(types.intp, extent) for extent in signature.shape]
-        strides = [context.get_constant(types.intp, stride) for stride in signature.strides]
+        shape = [context.get_constant(types.intp, extent) for extent in signature.shape or ()]
+        strides = [context.get_constant(types.intp, stride) for stride in signature.strides or ()]
     context.populate_array(
         array,
         data=data,

@@ -24,7 +24,7 @@ def _typing_errors() -> tuple[type[Exception], ...]:
     return (*found, TypingError)
 
 
-TYPING_ERRORS = _typing_errors()
+TYPING_ERRORS: tuple[type[Exception], ...] = _typing_errors()
 
 
 def type_stand_ins(value: Any) -> None:
@@ -44,7 +44,7 @@ def type_of(captured: Captured) -> Any:
     """The type of a captured array: as an argument's, but read-only if it may not be written."""
     try:
         typed = typeof(captured.value, Purpose.constant)
-    except (ValueError, *TYPING_ERRORS) as error:
+    except (*TYPING_ERRORS, ValueError) as error:
         raise CaptureTypingError(
             UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
         ) from error
