@@ -200,7 +200,7 @@ def _absolute(namespace: dict[str, Any], level: int, name: str) -> str:
         if "__path__" not in namespace:
             package = package.rpartition(".")[0]
     base = package.split(".")
-    return ".".join([*base[: len(base) - level + 1], name])
+    return ".".join(filter(None, [*base[: len(base) - level + 1], name]))
 
 
 def _defaults(function: FunctionType, code: CodeType) -> Iterator[DefaultPlace]:

@@ -83,7 +83,7 @@ def key_of(
         With a reason for each name that cannot be identified.
     """
     reasons = [f"`{one.place.name}` ({' → '.join(one.path)}): {one.why}" for one in discovery.unknown]
-    debug = bool(options.get("debug")) or bool(options.get("lineinfo"))
+    debug = _has_positions(options)
     lines = [_HEAD, f"signature = {signature}"]
     lines += _settings("target", target, reasons)
     lines += _settings("option", options, reasons)
@@ -95,7 +95,7 @@ def key_of(
             lines.append(_code_text(code, reached.number))
         except Unidentifiable as why:
             reasons.append(f"`{code.co_name}` has a constant: {why}")
-        if debug:
+        if debug or _has_positions(getattr(reached.dispatcher, "targetoptions", None)):
             lines += [f"{prefix} {line}" for line in _position_lines(code)]
         if reached.dispatcher is not None and reached.number:  # a kernel's options are given
             lines += _dispatcher_lines(prefix, reached, reasons)
@@ -114,7 +114,13 @@ def key_of(
     return Key(text, hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest())
 
 
+_READS_SOURCE = ("experimental_ast_transforms",)  # of numba-cuda-mlir
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
+
+
+def _has_positions(options: Any) -> bool:
+    """Whether code compiled with these options says where in the source it comes from."""
+    return isinstance(options, Mapping) and bool(options.get("debug") or options.get("lineinfo"))
 
 
 def _array_text(capture: Capture, form: ArraySignature, reasons: list[str]) -> str:
@@ -140,6 +146,8 @@ def _capture_text(capture: Capture) -> str:
 def _settings(label: str, settings: Mapping[str, Any], reasons: list[str]) -> list[str]:
     lines = []
     for name in sorted(settings):
+        if name in _READS_SOURCE and settings[name]:
+            reasons.append(f"{label} `{name}`: the source text is compiled, not the bytecode")
         try:
             lines.append(f"{label} {name} = {_setting(settings[name])}")
         except Unidentifiable as why:

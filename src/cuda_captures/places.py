@@ -283,7 +283,8 @@ def _step(place: Place | None, value: Any, step: Step) -> Place:
             if kind == "cell" and name in function.__code__.co_freevars:
                 assert function.__closure__ is not None
                 return CellPlace(function.__closure__[function.__code__.co_freevars.index(name)], name)
-    raise LookupError(f"no {kind} {name!r} at {place.name if place is not None else value!r}")
+    where = repr(value) if place is None else f"`{place.name}`"
+    raise LookupError(f"no {kind} {name!r} at {where}")
 
 
 def function_of(value: Any) -> FunctionType | None:
