@@ -22,6 +22,7 @@ from cuda_captures.policy import constant as constant
 from cuda_captures.policy import live as live
 from cuda_captures.policy import mapped as mapped
 from cuda_captures.policy import snapshot as snapshot
+from cuda_captures.startup import enable_if_asked as _enable_if_asked
 
 __version__ = "0.1.0"
 
@@ -44,3 +45,5 @@ __all__ = [
     "report",
     "snapshot",
 ]
+
+_enable_if_asked()

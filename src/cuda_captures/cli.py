@@ -8,15 +8,31 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+import cuda_captures
+from cuda_captures import demo
+from cuda_captures.startup import VARIABLE
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = parser().parse_args(arguments)
+    ours, program = split(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(ours)
+    try:
+        cuda_captures.enable()
+    except cuda_captures.CaptureVersionError as error:
+        print(f"cuda-captures: {error}", file=sys.stderr)
+        return 1
     if options.command == "run":
-        return run(options.script, options.arguments, options.module)
-    from cuda_captures import demo
-
+        return run(options.script, program, options.module)
     return demo.main()
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is for this command, and what is for the program that it runs, dashes and all."""
+    ours = len(arguments)
+    if arguments[:1] == ["run"]:
+        ours = 3 if arguments[1:2] == ["-m"] else 2
+    return list(arguments[:ours]), list(arguments[ours:])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         prog="cuda-captures",
         description="CUDA kernels written in Python capture global and closure arrays by reference.",
     )
+    made.add_argument("--version", action="version", version=f"%(prog)s {cuda_captures.__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("demo", help="run the program of numba/numba#9084, on a GPU or without one")
     running = commands.add_parser(
@@ -34,29 +51,31 @@ def parser() -> argparse.ArgumentParser:
     )
     running.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     running.add_argument("script", metavar="SCRIPT", help="a Python file, or a module with -m")
-    running.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
     return made
 
 
 def run(script: str, arguments: Sequence[str], module: bool = False) -> int:
-    """Run a program as Python would, with captures enabled.
+    """Run a program as Python would; captures are enabled already.
 
     Its exit status and its exceptions are its own.  Child processes have captures enabled too, through the
     environment.
     """
-    from cuda_captures import backends
-
-    os.environ["CUDA_CAPTURES"] = "1"
-    backends.enable()
+    os.environ[VARIABLE] = "1"
     sys.argv = [script, *arguments]
     if module:
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    elif not os.path.exists(script):
+        first = os.getcwd()
+    elif os.path.isdir(script):
+        first = script
+    elif os.path.exists(script):
+        first = os.path.dirname(os.path.abspath(script))
+    else:
         print(f"cuda-captures run: there is no file {script!r}", file=sys.stderr)
         return 2
+    if not sys.flags.safe_path:
+        sys.path[0] = first  # was the directory of this command
+    if module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
         runpy.run_path(script, run_name="__main__")
     return 0
 

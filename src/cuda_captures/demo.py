@@ -3,107 +3,127 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
+import textwrap
 import warnings
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
 
 import cuda_captures
-from cuda_captures import backends
+from cuda_captures import backends, device
 
 SIGNATURE = "void(float64[::1])"
 ELEMENTS = 100_000
+SIMULATED = 64  # the simulator starts a thread of the host for each thread of a block
 
 TABLE = np.ones(ELEMENTS)  # 800 kB: far more than the 64 KiB of constant memory
 
+cuda: Any = None  # the compiler's, set by `main`: kernels name it as a global, which the simulator relies on
 
-def first_element(cuda: ModuleType) -> Any:
-    """The kernel: it reads an element of a large global array."""
 
-    @cuda.jit
-    def kernel(out):  # type: ignore[no-untyped-def]
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = TABLE[i]
-
-    return kernel
+def copy_table(out):
+    """Copy a global array."""
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = TABLE[i]
 
 
 def main() -> int:
-    """Run the demonstration; returns the exit status."""
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]numba/numba#9084[/]: a kernel reads a global NumPy array of {ELEMENTS:,} float64, {TABLE.nbytes:,} bytes."
-    )
-    if backends.simulating():
-        return simulated(console)
+    """Run the demonstration; returns the exit status.
+
+    Raises
+    ------
+    CaptureVersionError
+        Without a compiler, or with one of another version.
+    """
+    global cuda
+    console = Console(highlight=False, soft_wrap=True)
     cuda_captures.enable()
-    cuda = compiler_module()
-    console.print(f"compiler: {cuda.__name__}, {', '.join(backends.enabled())} with captures\n")
-    if has_gpu():
-        return on_gpu(console, cuda)
-    return without_gpu(console, cuda)
+    cuda = importlib.import_module(module_name())
+    if backends.simulating():
+        return in_the_simulator(console)
+    console.print(f"[bold]numba/numba#9084[/]: a kernel reads a global NumPy array of {TABLE.nbytes:,} bytes.\n")
+    source = textwrap.indent(inspect.getsource(copy_table).rstrip(), "    ")
+    console.print(Syntax(f"    TABLE = np.ones({ELEMENTS:_})\n\n    @cuda.jit\n{source}\n", "python"))
+    console.print(f"Compiler: {cuda.__name__} of {compiler()}, with captures.")
+    return on_the_gpu(console) if device.available() else without_a_gpu(console)
 
 
-def compiler_module() -> ModuleType:
-    """The module ``cuda`` of the first compiler that is installed."""
-    name = {"numba-cuda": "numba.cuda", "numba-cuda-mlir": "numba_cuda_mlir.cuda"}[backends.present()[0]]
-    return importlib.import_module(name)
+def compiler() -> str:
+    """Distribution of the compiler that the demonstration uses."""
+    return backends.present()[0]
 
 
-def has_gpu() -> bool:
-    """Whether there is a driver with a device."""
-    from cuda_captures import device
-
-    return device.available()
+def module_name() -> str:
+    """Its module ``cuda``."""
+    return {"numba-cuda": "numba.cuda", "numba-cuda-mlir": "numba_cuda_mlir.cuda"}[compiler()]
 
 
-def on_gpu(console: Console, cuda: ModuleType) -> int:
-    """Run it, print what came out and where the captured array lives."""
-    kernel = first_element(cuda)
-    out = np.zeros(ELEMENTS)
+def launched_twice(kernel: Any, elements: int) -> tuple[float, float, bool]:
+    """Launch the kernel, edit the array on the host, launch it again.
+
+    Returns
+    -------
+    tuple
+        What the kernel read first, what it read then, and whether every element was right both times.
+    """
+    out = np.zeros(elements)
+    threads = min(elements, 256)
+    blocks = (elements + threads - 1) // threads
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler thinks of small grids and host arguments
-        kernel[(ELEMENTS + 255) // 256, 256](out)
-        first = out[0]
+        kernel[blocks, threads](out)
+        first = out.copy()
         TABLE[:] = 2.0
-        kernel[(ELEMENTS + 255) // 256, 256](out)
-    console.print(f"Ran on the GPU. The kernel read {first}, and {out[0]} after `TABLE[:] = 2.0` on the host.\n")
-    console.print(str(cuda_captures.report(kernel)), markup=False)
-    console.print("device copies:")
+        kernel[blocks, threads](out)
+    return first[0], out[0], bool((first == 1.0).all() and (out == 2.0).all())
+
+
+def on_the_gpu(console: Console) -> int:
+    """Run it, print what came out and where the captured array lives."""
+    kernel = cuda.jit(copy_table)
+    first, second, right = launched_twice(kernel, ELEMENTS)
+    console.print(f"Ran on the GPU. The kernel read {first}, and {second} after `TABLE[:] = 2.0` on the host.\n")
+    console.print(escape(str(cuda_captures.report(kernel))))
+    console.print("Device copies:")
     for copy in cuda_captures.memory():
-        console.print(f"  {copy}", markup=False)
-    return 0 if first == 1.0 and (out == 2.0).all() else 1
+        console.print(f"  {escape(str(copy))}")
+    return 0 if right else 1
 
 
-def without_gpu(console: Console, cuda: ModuleType) -> int:
+def without_a_gpu(console: Console) -> int:
     """Compile and link it with the real toolchain, then run it in the simulator."""
     console.print("There is no GPU here. Compiled and linked for compute capability 9.0 by the real toolchain:\n")
-    explanation = cuda_captures.explain(first_element(cuda), SIGNATURE, cc=(9, 0))
-    console.print(str(explanation), markup=False)
+    explanation = cuda_captures.explain(cuda.jit(copy_table), SIGNATURE, cc=(9, 0))
+    console.print(escape(str(explanation)))
     for symbol in explanation.slots:
-        console.print(f"  slot {symbol}: its address is filled in when the code is loaded", markup=False)
-    console.print(f"  machine code: {len(explanation.cubin):,} bytes, for an array of {TABLE.nbytes:,} bytes\n")
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", "cuda_captures.cli", "demo"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    console.print(done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr, markup=False)
+        console.print(f"slot {symbol}: holds the address of the array once the code is loaded")
+    console.print(f"machine code: {len(explanation.cubin):,} bytes, for an array of {TABLE.nbytes:,} bytes\n")
+    status = 0 if explanation.constant_bytes == 0 and explanation.slots else 1
+    if compiler() != "numba-cuda":
+        console.print(f"[bold]Not run[/]: compiled for a GPU; {compiler()} has no simulator.")
+        return status
+    done = subprocess.run(
+        [sys.executable, "-m", "cuda_captures.cli", "demo"],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    console.print(escape(done.stdout.strip() or done.stderr.strip()))
     console.print("[bold]Not run on a GPU[/]: compiled for one, and run in the simulator.")
-    return done.returncode or (0 if explanation.constant_bytes == 0 and explanation.slots else 1)
+    return done.returncode or status
 
 
-def simulated(console: Console) -> int:
+def in_the_simulator(console: Console) -> int:
     """Run a few elements of it in numba's simulator."""
-    kernel = first_element(importlib.import_module("numba.cuda"))
-    out = np.zeros(64)
-    kernel[1, 64](out)
-    first = out[0]
-    TABLE[:] = 2.0
-    kernel[1, 64](out)
-    console.print(f"In the simulator the kernel read {first}, and {out[0]} after `TABLE[:] = 2.0` on the host.")
-    return 0 if first == 1.0 and (out == 2.0).all() else 1
+    first, second, right = launched_twice(cuda.jit(copy_table), SIMULATED)
+    console.print(f"In the simulator the kernel read {first}, and {second} after `TABLE[:] = 2.0` on the host.")
+    return 0 if right else 1

@@ -1,15 +1,25 @@
-"""Captures in programs that are not edited: run at the start of an interpreter that has CUDA_CAPTURES=1.
+"""What CUDA_CAPTURES=1 asks for, done when the package is imported.
 
-A line in ``cuda_captures.pth``, installed beside the package, leads here.  No compiler is imported: captures join one
-when the program imports it, and what goes wrong then is raised there, where the program can see it.
+The program need not import it: ``cuda_captures.pth`` and ``_cuda_captures_startup.py``, installed beside the package,
+do so when the program looks for a compiler.
 """
 
 from __future__ import annotations
 
+import os
+
 from cuda_captures import backends
 
+VARIABLE = "CUDA_CAPTURES"
 
-def install() -> None:
-    """Join captures to every compiler that the program imports; without a compiler there is nothing to do."""
-    if backends.present():
+
+def enable_if_asked() -> None:
+    """Enable captures if the environment says so; no compiler is imported, and without one there is nothing to do.
+
+    Raises
+    ------
+    CaptureVersionError
+        If a compiler is of another version than the package was made for.
+    """
+    if os.environ.get(VARIABLE) == "1" and backends.present():
         backends.enable()

@@ -1,28 +1,52 @@
 """The backend for numba's simulator (``NUMBA_ENABLE_CUDASIM=1``).
 
 The simulator runs kernels as Python, so arrays are captured by reference there by nature, and names are looked up at
-each launch.  Nothing is joined: ``@cuda.jit(captures=...)`` is accepted as it is.  What the simulator cannot show:
+each launch.  ``@cuda.jit(captures=...)`` is checked as elsewhere and has no effect.  What the simulator cannot show:
 copies (there are none), policies other than ``live`` (a ``snapshot`` sees edits there), and refused writes.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from cuda_captures.backends.patching import Patches
 from cuda_captures.discovery import discover
 from cuda_captures.errors import CaptureError, line_naming
+from cuda_captures.policy import check_policies
 from cuda_captures.report import CaptureReport, Row
+
+_patches = Patches()
 
 
 def enable() -> None:
-    """Nothing needs to be joined."""
+    """Let ``cuda.jit`` take ``captures=``; nothing else needs to be joined."""
+    from numba import cuda
+    from numba.cuda.simulator import api
+
+    jit = accepting_captures(api.jit)
+    for owner in (cuda, api):
+        _patches.replace(owner, "jit", jit)
 
 
 def disable() -> None:
-    """Nothing was joined."""
+    """Leave the simulator as it was."""
+    _patches.undo()
+
+
+def accepting_captures(jit: Callable[..., Any]) -> Callable[..., Any]:
+    """The simulator's decorator, with the option that a compiler's has."""
+
+    @functools.wraps(jit)
+    def accepting(*arguments: Any, captures: Any = None, **options: Any) -> Any:
+        check_policies(captures)
+        return jit(*arguments, **options)
+
+    return accepting
 
 
 def bind(kernel: Any, args: tuple[Any, ...]) -> None:
@@ -41,7 +65,7 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Any:
 
 
 def report(kernel: Any) -> CaptureReport:
-    """What a kernel captures, as its names mean now."""
+    """What a kernel captures, as its names mean now; the policy of every array is called ``simulated``."""
     function = getattr(kernel, "fn", kernel)
     rows = []
     for capture in discover(function).arrays:
