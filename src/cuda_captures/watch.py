@@ -1,0 +1,265 @@
+"""Which bytes of a piece of host memory were edited since they were last sent to a device.
+
+======================  ============================================================================================
+way                     for
+======================  ============================================================================================
+``"unwritable"``        ``bytes``: nobody can write them.  An array with ``flags.writeable`` False is not enough:
+                        views made before the flag was taken away can still write, and its owner can set it again.
+``"bytes"``             small arrays: compared with what was sent
+``"pages"``             private anonymous memory, where Linux can tell which pages were written
+``"digest"``            everything else: compared by digest with what was sent
+======================  ============================================================================================
+
+What no way but ``"digest"`` and ``"bytes"`` can see, and what therefore must not happen to memory watched by pages, or
+must be said with :func:`forbid_pages`: writes past the page tables.  A device does them to memory that is page-locked
+for it.  Memory that is pinned with the kernel's knowledge (RDMA, io_uring buffers) is noticed.  Two writes of Linux
+itself go past the tables for moments: ``O_DIRECT`` reads, from when they begin until they are done, and writes by
+other processes (``process_vm_writev``, debuggers).  A poll between beginning and end of such a write can miss its
+end, so these must not run while a kernel is launched.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from cuda_captures.errors import CaptureError
+from cuda_captures.page_book import allow_pages, forbid_pages
+from cuda_captures.pages import CannotWatch
+from cuda_captures.spans import Range
+from cuda_captures.ways import ComparedBytes, ComparedDigests, Unwritable, WatchedPages, Way
+
+__all__ = ["Range", "Watch", "allow_pages", "forbid_pages", "watch"]
+
+SMALL = 64 << 10
+"""Bytes up to which an array is compared: that takes 2 us then, as long as a scan, and its neighbours in the heap are
+not slowed down by write-protection."""
+
+VERIFIED_BLOCK = 64 << 10
+
+WRONG = (
+    "an edit of a captured NumPy array went unnoticed: bytes {start:,} to {stop:,} from address {address:#x} differ "
+    "from what the device has, and the watch ({way}: {why}) did not say so.\n"
+    "Something writes the array past the operating system: a device that its memory is page-locked for, O_DIRECT or "
+    "another process. Mark the array with cuda_captures.mapped(...) or copy into an array that only Python writes.\n"
+    "The next launch sends everything again."
+)
+
+CLOSED = 0  # no process that could be asked about has this number
+
+Buffer = Any  # collections.abc.Buffer, from Python 3.12 on
+
+
+class Watch:
+    """Tells what to send of the host's bytes from ``start`` to ``stop``, for one copy of them.
+
+    Made by :func:`watch`.
+
+    Attributes
+    ----------
+    start, stop
+        Addresses.
+    way
+        ``"unwritable"``, ``"bytes"``, ``"pages"`` or ``"digest"``.  May change when a watch can no longer keep its
+        promise in the old way; everything is sent again then.
+    why
+        One clause: why in this way.
+    cost
+        About how long a poll takes that finds nothing, in seconds.
+
+    Notes
+    -----
+    One caller at a time; edits may happen at any time in any thread.  The memory must be there while :meth:`poll`
+    and :meth:`received` run: whoever holds the watch looks after its owner, and makes another watch when
+    ``ndarray.resize`` has moved it.  In a forked child every watch begins anew with everything.
+    Closed by :meth:`close` or when it is collected.
+    """
+
+    def __init__(
+        self, start: int, stop: int, owner: np.ndarray[Any, Any] | None, way: str | None, verify: bool
+    ) -> None:
+        self.start, self.stop = start, stop
+        self._forced = way
+        self._untouchable = _of_bytes(start, stop, owner)
+        self._verify = verify
+        self._begin()
+
+    def _begin(self, refused: str = "") -> None:
+        self._pid = os.getpid()
+        self._way, self.why = self._chosen(refused)
+        self._check: ComparedDigests | None = None
+        if self._verify and self._way.way != "digest":
+            self._check = ComparedDigests(self.start, self.stop, VERIFIED_BLOCK)
+
+    def _chosen(self, refused: str) -> tuple[Way, str]:
+        start, stop, forced = self.start, self.stop, self._forced
+        size = stop - start
+        if refused:
+            return ComparedDigests(start, stop), refused
+        if not size:
+            return Unwritable(start, stop), "there is nothing in it"
+        if forced == "unwritable" and not self._untouchable:
+            raise ValueError("only memory of bytes objects is known to be unwritable")
+        if forced == "unwritable" or (forced is None and self._untouchable):
+            return Unwritable(start, stop), "nobody can write a bytes object"
+        if forced == "bytes" or (forced is None and size <= SMALL):
+            return ComparedBytes(start, stop), f"compared with what was sent, {size:,} bytes"
+        if forced == "digest":
+            return ComparedDigests(start, stop), "as asked for"
+        try:
+            return WatchedPages(start, stop), "private memory, whose written pages the kernel tells"
+        except CannotWatch as reason:
+            if forced == "pages":
+                raise ValueError(f"its pages cannot be watched: {reason}") from None
+            return ComparedDigests(start, stop), str(reason)
+
+    @property
+    def way(self) -> str:
+        return self._way.way
+
+    @property
+    def cost(self) -> float:
+        return self._way.cost
+
+    def __repr__(self) -> str:
+        return f"<Watch of {self.stop - self.start:,} bytes by {self.way}: {self.why}>"
+
+    def poll(self) -> list[Range]:
+        """What may differ from what was last sent.
+
+        Returns
+        -------
+        list of Range
+            Offsets, ascending; all that was edited before the call, and everything the first time.  A range is
+            returned again until :meth:`sent` or :meth:`received` has covered it.  An edit during the call or after
+            it, also while the caller reads the bytes, is in what the next poll returns.
+
+        Raises
+        ------
+        CaptureError
+            When verifying, if an edit went unnoticed; and if the memory is not there any more.
+        """
+        if self._pid != os.getpid():
+            self._forked()
+        if self._check is not None:
+            return self._verified(self._check)
+        try:
+            return self._way.poll()
+        except CannotWatch as reason:
+            return self._without_pages(str(reason))
+
+    def _forked(self) -> None:
+        if self._pid == CLOSED:
+            raise ValueError("the watch is closed")
+        self._begin()
+
+    def _without_pages(self, reason: str) -> list[Range]:
+        self._way.close()
+        self._begin(reason)
+        return self._way.poll()
+
+    def _verified(self, check: ComparedDigests) -> list[Range]:
+        # In this order: what is edited in between can only be missing from the first.
+        differing = check.poll()
+        try:
+            ranges = self._way.poll()
+        except CannotWatch as reason:
+            return self._without_pages(str(reason))
+        for start, stop in _missing(differing, ranges):
+            error = CaptureError(WRONG.format(start=start, stop=stop, address=self.start, way=self.way, why=self.why))
+            self._way.close()
+            self._begin()
+            raise error
+        return ranges
+
+    def sent(self, offset: int, data: Buffer) -> None:
+        """Note that bytes are on the device now.
+
+        Parameters
+        ----------
+        offset
+            Of the first byte.
+        data
+            What was sent itself, read from the host after the last poll.  The host may hold something else by now.
+        """
+        if not (view := memoryview(data)).nbytes or self._pid == CLOSED:
+            return
+        view = view.cast("B")
+        self._way.sent(offset, view)
+        if self._check is not None:
+            self._check.sent(offset, view)
+
+    def received(self, offset: int, data: Buffer) -> None:
+        """Note that the device's bytes were written into the host's memory.
+
+        Parameters
+        ----------
+        offset
+            Of the first byte.
+        data
+            What the device has there.  Where the host has something else, somebody edited it meanwhile, and it is
+            sent by the next launch.
+        """
+        if not (view := memoryview(data)).nbytes or self._pid == CLOSED:
+            return
+        view = view.cast("B")
+        if self._pid != os.getpid():
+            self._forked()
+        try:
+            self._way.received(offset, view)
+        except CannotWatch as reason:
+            self._without_pages(str(reason))
+            return
+        if self._check is not None:
+            self._check.received(offset, view)
+
+    def close(self) -> None:
+        """Let go of what is held in the system; idempotent.  After it :meth:`poll` is an error."""
+        self._pid = CLOSED
+        self._way.close()
+
+
+def watch(
+    start: int, stop: int, owner: np.ndarray[Any, Any] | None, *, way: str | None = None, verify: bool = False
+) -> Watch:
+    """Watch the host's bytes from ``start`` to ``stop``, in the cheapest way that is safe.
+
+    Parameters
+    ----------
+    start, stop
+        Addresses of the first byte and of the one after the last.
+    owner
+        An array over this memory, whose chain of bases tells whether anybody can write it; not held.
+    way
+        Force a way.
+    verify
+        Whether every "unchanged" is checked by digest.
+
+    Raises
+    ------
+    ValueError
+        If the way that is forced cannot be used; with the reason.
+    """
+    if way not in (None, "unwritable", "bytes", "pages", "digest"):
+        raise ValueError(f"way must be unwritable, bytes, pages or digest (got {way!r})")
+    return Watch(start, stop, owner, way, verify)
+
+
+def _missing(wanted: list[Range], given: list[Range]) -> list[Range]:
+    """Those wanted ranges that no given one meets."""
+    return [one for one in wanted if not any(start < one[1] and one[0] < stop for start, stop in given)]
+
+
+def _of_bytes(start: int, stop: int, owner: np.ndarray[Any, Any] | None) -> bool:
+    """Whether memory lies inside of a bytes object."""
+    base: Any = owner
+    while isinstance(base, np.ndarray):
+        base = base.base
+    while isinstance(base, memoryview):
+        base = base.obj
+    if type(base) is not bytes:
+        return False
+    low = int(np.frombuffer(base, np.uint8).ctypes.data) if base else 0
+    return low <= start and stop <= low + len(base)

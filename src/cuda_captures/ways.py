@@ -1,0 +1,236 @@
+"""The four ways to notice which bytes of host memory were edited since they were last sent to a device.
+
+Each remembers what was sent and is polled.  One caller at a time; :class:`cuda_captures.watch.Watch` chooses one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import time
+import weakref
+from bisect import bisect_left, bisect_right
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from cuda_captures.page_book import PageBook, page_book
+from cuda_captures.spans import Range, Spans
+
+_memcmp = ctypes.CDLL(None if os.name == "posix" else "msvcrt").memcmp
+_memcmp.restype = ctypes.c_int
+
+BLOCK = 1 << 20  # bytes under one digest: of the sizes that hash at full speed, about the cheapest to send
+
+
+class Way(Protocol):
+    """One way to notice edits."""
+
+    way: str
+
+    @property
+    def cost(self) -> float:
+        """About how long a poll takes that finds nothing, in seconds."""
+
+    def poll(self) -> list[Range]:
+        """What may differ from what was last sent."""
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        """Note that these bytes are on the device now, which were read from the host after the last poll."""
+
+    def received(self, offset: int, data: memoryview) -> None:
+        """Note that the device's bytes were written into the host's memory."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+def host_bytes(start: int, stop: int) -> memoryview:
+    """Memory as a buffer.  Does not keep it alive: touch it only while its owner lives."""
+    return memoryview((ctypes.c_ubyte * (stop - start)).from_address(start)).cast("B")
+
+
+class Unwritable:
+    """Memory that nobody can write: sent once."""
+
+    way = "unwritable"
+    cost = 0.2e-6
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._pending = Spans([(0, stop - start)])
+
+    def poll(self) -> list[Range]:
+        return self._pending.ranges() if self._pending else []
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        self._pending.remove(offset, offset + len(data))
+
+    received = sent
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ComparedBytes:
+    """Compares with the very bytes that were sent, which costs their size in memory."""
+
+    way = "bytes"
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._whole = [(0, stop - start)]
+        self._unknown = Spans(self._whole)
+        self._host = host_bytes(start, stop)
+        self._sent = bytearray(stop - start)
+        self.cost = 0.4e-6 + (stop - start) / 30e9
+
+    def poll(self) -> list[Range]:
+        # This comparison is one memcmp; those of memoryview and NumPy cost from 10 to 100 times as much.
+        if self._unknown or self._sent != self._host:
+            return self._whole.copy()
+        return []
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        self._sent[offset : offset + len(data)] = data
+        self._unknown.remove(offset, offset + len(data))
+
+    received = sent
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
+
+class ComparedDigests:
+    """Compares digests of what was sent with digests of what is there, piece by piece.
+
+    A piece is what was sent at once, or a block of it, so that it does not matter how the sender cuts a range.
+    XXH3 with 128 bits: two contents that differ by chance have equal digests once in 10^38 times.
+    """
+
+    way = "digest"
+
+    def __init__(self, start: int, stop: int, block: int = BLOCK) -> None:
+        self._block = block
+        self._host = host_bytes(start, stop)
+        self._unknown = Spans([(0, stop - start)])
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._digests: list[bytes] = []
+
+    @property
+    def cost(self) -> float:
+        return 1e-6 + len(self._host) / _digest_rate()
+
+    def poll(self) -> list[Range]:
+        host, digest = self._host, xxhash.xxh3_128_digest
+        differing = Spans(self._unknown.ranges())
+        for start, stop, expected in zip(self._starts, self._stops, self._digests, strict=True):
+            if digest(host[start:stop]) != expected:
+                differing.add(start, stop)
+        return differing.ranges()
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        stop = offset + len(data)
+        if offset == stop:
+            return
+        starts = list(range(offset, stop, self._block))
+        stops = [*starts[1:], stop]
+        digests = [xxhash.xxh3_128_digest(data[a - offset : b - offset]) for a, b in zip(starts, stops, strict=True)]
+        first = bisect_right(self._stops, offset)
+        last = bisect_left(self._starts, stop)
+        if first < last:
+            # Of a piece that is only partly sent anew the rest has no digest any more.
+            self._unknown.add(self._starts[first], offset)
+            self._unknown.add(stop, self._stops[last - 1])
+        self._unknown.remove(offset, stop)
+        self._starts[first:last] = starts
+        self._stops[first:last] = stops
+        self._digests[first:last] = digests
+
+    received = sent
+
+    def close(self) -> None:
+        """Nothing is held but digests."""
+
+
+class WatchedPages:
+    """Asks the kernel which pages were written.
+
+    Raises
+    ------
+    CannotWatch
+        By the constructor and by :meth:`poll` and :meth:`received`: another way must be taken, and everything sent.
+    """
+
+    way = "pages"
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._start, self._stop = start, stop
+        self._pending = Spans([(0, stop - start)])
+        self._book: PageBook = page_book()
+        self._interest = self._book.add(start, stop)
+        self._forget = weakref.finalize(self, self._book.forget, self._interest)
+        self._forget.atexit = False
+        self.cost = 2e-6 + (stop - start) / 5e12  # where pages are small; a tenth of it where they are huge
+
+    def poll(self) -> list[Range]:
+        book, interest = self._book, self._interest
+        with book.lock:
+            if book.scanning is not None:
+                book.make_sure()
+            book.scanning = interest
+            count = interest.scan.run()
+            if count or interest.told:
+                self._note(book.collect(interest, interest.scan, count))
+            book.scanning = None
+        return self._pending.ranges() if self._pending else []
+
+    def _note(self, found: list[Range]) -> None:
+        start, size = self._start, self._stop - self._start
+        self._pending.update((max(low - start, 0), min(high - start, size)) for low, high in found)
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        self._pending.remove(offset, offset + len(data))
+
+    def received(self, offset: int, data: memoryview) -> None:
+        low = self._start + offset
+        high = low + len(data)
+        if low == high:
+            return
+        book, interest = self._book, self._interest
+        with book.lock:
+            if book.scanning is not None:
+                book.make_sure()
+            book.scanning = interest
+            scan = book.part(low, high)
+            self._note(book.collect(interest, scan, scan.run()))
+            book.scanning = None
+        # Written by us, by the copy that is being told of; and if somebody else wrote as well, the bytes differ.
+        # An edit after the scan is found by the next one.
+        for start in range(0, len(data), BLOCK):
+            stop = min(start + BLOCK, len(data))
+            if _equal(low + start, data[start:stop]):
+                self._pending.remove(offset + start, offset + stop)
+            else:
+                self._pending.add(offset + start, offset + stop)
+
+    def close(self) -> None:
+        self._forget()
+
+
+def _equal(address: int, data: memoryview) -> bool:
+    other = np.frombuffer(data, np.uint8)
+    return not _memcmp(ctypes.c_void_p(address), ctypes.c_void_p(other.ctypes.data), ctypes.c_size_t(len(other)))
+
+
+@functools.cache
+def _digest_rate() -> float:
+    """Bytes of this machine's memory that can be digested a second."""
+    data: Any = np.ones(4 << 20, np.uint8)
+    best = float("inf")
+    for _ in range(3):
+        begin = time.perf_counter()
+        xxhash.xxh3_128_digest(data)
+        best = min(best, time.perf_counter() - begin)
+    return len(data) / best
