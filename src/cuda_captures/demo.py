@@ -47,7 +47,7 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True)
     cuda_captures.enable()
     cuda = importlib.import_module(module_name())
-    if backends.simulating():
+    if backends.simulating(compiler()):
         return in_the_simulator(console)
     console.print(f"[bold]numba/numba#9084[/]: a kernel reads a global NumPy array of {TABLE.nbytes:,} bytes.\n")
     source = textwrap.indent(inspect.getsource(copy_table).rstrip(), "    ")

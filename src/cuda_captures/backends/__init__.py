@@ -68,9 +68,9 @@ _joined: dict[str, ModuleType] = {}  # backends by distribution; replaced under 
 _awaited: dict[str, Arrival] = {}
 
 
-def simulating() -> bool:
-    """Whether numba's simulator stands for the GPU."""
-    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+def simulating(distribution: str = "numba-cuda") -> bool:
+    """Whether numba's simulator stands for the GPU; it is a part of numba-cuda alone."""
+    return distribution == "numba-cuda" and os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 
 
 def present() -> list[str]:
@@ -127,7 +127,7 @@ def join(compiler: Compiler) -> None:
     """
     with _lock:
         _awaited.pop(compiler.distribution, None)
-        name = "simulator" if simulating() else compiler.backend
+        name = "simulator" if simulating(compiler.distribution) else compiler.backend
         backend = importlib.import_module(f"cuda_captures.backends.{name}")
         backend.enable()
         _joined[compiler.distribution] = backend
