@@ -143,6 +143,19 @@ def test_contents_of_constants_matter() -> None:
     assert text.startswith("function 0 closure table: array f8 1d C readonly aligned host constant shape (3,)")
 
 
+def test_contents_matter_where_a_function_asks_for_constant_memory() -> None:
+    source = "def copy(table): return const.array_like(table)\ndef kernel(i): return table[i] + copy(table)[i]"
+    const = types.ModuleType("const")
+    const.array_like = abs  # type: ignore[attr-defined]
+
+    def keys(size: int) -> tuple[Key, Key]:
+        return tuple(key(made(source, table=np.full(size, value), const=const)) for value in (1.0, 2.0))  # type: ignore[return-value]
+
+    small, large = keys(10), keys(10_000)
+    assert small[0] != small[1]
+    assert large[0] == large[1]  # over the limit of constant memory
+
+
 def test_two_names_of_one_array_are_as_good_as_two_arrays_but_two_names_of_one_place_are_not() -> None:
     def make(first: Any, second: Any) -> Any:
         return lambda i: first[i] + second[i]

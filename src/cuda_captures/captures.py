@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any, Literal
 
+from cuda_captures.names import names_of
 from cuda_captures.places import Place, Recipe
 from cuda_captures.values import text_of
 
@@ -166,7 +167,8 @@ class Discovery:
     @property
     def asks_for_constants(self) -> bool:
         """Whether some function may copy captured arrays into constant memory: it names ``array_like``."""
-        for one in self.reached:
-            if "array_like" in one.function.__code__.co_names:
-                return True
-        return any(getattr(one.value, "__name__", "") == "array_like" for one in self.captures)
+        return any("array_like" in names_of(one.function.__code__).attributes for one in self.reached) or any(
+            getattr(one.value, "__name__", "") == "array_like"
+            for one in self.by_place.values()
+            if one.kind in ("library", "function")
+        )

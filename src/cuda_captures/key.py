@@ -87,6 +87,7 @@ def key_of(
     lines = [_HEAD, f"signature = {signature}"]
     lines += _settings("target", target, reasons)
     lines += _settings("option", options, reasons)
+    constants = discovery.asks_for_constants
     written: dict[int, str] = {}
     for reached, names in zip(discovery.reached, discovery.names, strict=True):
         code, prefix = reached.function.__code__, f"function {reached.number}"
@@ -105,7 +106,7 @@ def key_of(
             elif id(capture) in written:
                 text = written[id(capture)]
             else:
-                text = _array_text(capture, forms[capture.place.key], reasons)
+                text = _array_text(capture, forms[capture.place.key], constants, reasons)
                 written[id(capture)] = f"as {prefix} {label}"  # one place has one slot, whoever names it
             lines.append(f"{prefix} {label} = {text}")
     if reasons:
@@ -115,6 +116,7 @@ def key_of(
 
 
 _READS_SOURCE = ("experimental_ast_transforms",)  # of numba-cuda-mlir
+_CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
 
 
@@ -123,8 +125,11 @@ def _has_positions(options: Any) -> bool:
     return isinstance(options, Mapping) and bool(options.get("debug") or options.get("lineinfo"))
 
 
-def _array_text(capture: Capture, form: ArraySignature, reasons: list[str]) -> str:
-    if form.policy != "constant":
+def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons: list[str]) -> str:
+    """What the key says of an array; its contents too if they are, or may be, compiled into constant memory."""
+    if form.policy != "constant" and not (
+        constants and form.memory == "host" and capture.value.nbytes <= _CONSTANT_LIMIT
+    ):
         return str(form)
     if form.dtype.hasobject:
         reasons.append(f"`{capture.place.name}`: it is a constant array of Python objects")
