@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import pytest
@@ -13,19 +9,7 @@ import pytest
 import cuda_captures
 from conftest import SIMULATOR
 from cuda_captures import backends, settings
-
-
-def python(program: str, **environment: str) -> str:
-    """What a program prints in an interpreter of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+from interpreters import python
 
 
 def test_enabling_imports_no_compiler() -> None:
@@ -51,16 +35,6 @@ def test_a_compiler_is_joined_when_it_is_imported() -> None:
         print(list(backends._joined), backends.enabled())
     """
     assert python(program).splitlines() == ["['numba-cuda'] True", "[] []"]
-
-
-def test_the_environment_variable_reaches_child_processes() -> None:
-    program = """
-        import subprocess, sys
-        inner = "from numba import cuda; from cuda_captures import backends; print(list(backends._joined))"
-        print(subprocess.run([sys.executable, "-c", inner], capture_output=True, text=True).stdout.strip())
-    """
-    assert python(program, CUDA_CAPTURES="1") == "['numba-cuda']"
-    assert python("import sys; print('cuda_captures' in sys.modules)", CUDA_CAPTURES="0") == "False"
 
 
 @pytest.mark.parametrize("seed", range(3))
