@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from conftest import SIMULATOR, has_gpu
+import cuda_captures
+from conftest import COMPILERS, SIMULATOR, has_gpu
+from cuda_captures import backends, cli
 
 
 def command(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``cuda-captures``."""
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "cuda_captures.cli", *arguments],
+        [str(Path(sys.executable).with_name("cuda-captures")), *arguments],
         env={**os.environ, **environment},
         cwd=cwd,
         capture_output=True,
@@ -27,58 +30,129 @@ def command(*arguments: str, cwd: Path | None = None, **environment: str) -> sub
 @pytest.mark.skipif(SIMULATOR, reason="the simulator's demonstration is part of this one")
 def test_demo() -> None:
     done = command("demo")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a kernel reads a global NumPy array of 800,000 bytes" in done.stdout
     if has_gpu():
         assert "Ran on the GPU. The kernel read 1.0, and 2.0 after" in done.stdout
     else:
         assert "There is no GPU here" in done.stdout
         assert "constant data of captures: 0 of 65,536 bytes" in done.stdout
-        assert "In the simulator the kernel read 1.0, and 2.0 after" in done.stdout
-        assert "Not run on a GPU" in done.stdout
+        assert "Not run on a GPU" in done.stdout or "Not run: compiled for a GPU" in done.stdout
 
 
+@pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the simulator is a part of numba-cuda")
 def test_demo_in_the_simulator() -> None:
     done = command("demo", NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 0, done.stderr
-    assert "In the simulator the kernel read 1.0, and 2.0 after" in done.stdout
+    assert done.stdout == "In the simulator the kernel read 1.0, and 2.0 after `TABLE[:] = 2.0` on the host.\n"
 
 
-PROGRAM = """\
-import os, sys
-from numba import cuda
-from cuda_captures import backends
-import beside
-print(sys.argv[1:], os.environ["CUDA_CAPTURES"], backends.enabled()[0], __name__, beside.HERE)
-sys.exit(int(sys.argv[1]))
+def program(directory: Path, text: str, name: str = "program.py") -> str:
+    """A program in a directory; its path."""
+    path = directory / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+SHOWN = """\
+    import beside, importlib, os, sys
+    importlib.import_module(sys.argv[1])
+    from cuda_captures import backends
+    print(__name__, os.path.basename(__file__), sys.argv[1:], backends.enabled()[0], beside.HERE)
+    print(os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(beside.__file__)))
+    sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("module", [False, True])
-def test_run(tmp_path: Path, module: bool) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "beside.py").write_text("HERE = 'found'\n")
-    if module:
-        done = command("run", "-m", "program", "3", "--flag", cwd=tmp_path)
-    else:
-        done = command("run", str(tmp_path / "program.py"), "3", "--flag")
-    assert done.stdout.strip() == "['3', '--flag'] 1 numba-cuda __main__ found", done.stderr
+@pytest.mark.parametrize("way", ["file", "relative", "directory", "module", "package"])
+def test_run(tmp_path: Path, way: str) -> None:
+    distribution = backends.present()[0]
+    program(tmp_path, SHOWN)
+    program(tmp_path, SHOWN, "__main__.py")
+    program(tmp_path, SHOWN, "package/__main__.py")
+    program(tmp_path, "HERE = 'found'", "beside.py")
+    target = {
+        "file": [str(tmp_path / "program.py")],
+        "relative": ["program.py"],
+        "directory": [str(tmp_path)],
+        "module": ["-m", "program"],
+        "package": ["-m", "package"],
+    }[way]
+    arguments = [COMPILERS[distribution], "--", "--help", "-m", "--flag=1"]
+    done = command("run", *target, *arguments, cwd=None if way == "file" else tmp_path)
+    name = "program.py" if way in ("file", "relative", "module") else "__main__.py"
+    assert done.stdout.splitlines() == [f"__main__ {name} {arguments} {distribution} found", "True"], done.stderr
     assert done.returncode == 3
 
 
-def test_run_keeps_exceptions(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("raise KeyError('mine')\n")
-    done = command("run", str(tmp_path / "program.py"))
-    assert done.returncode == 1
-    assert "KeyError: 'mine'" in done.stderr
+def test_run_reaches_child_processes(tmp_path: Path) -> None:
+    path = program(
+        tmp_path,
+        """
+        import multiprocessing, subprocess, sys
+
+        class Mine:
+            pass
+
+        def seen(mine):
+            return "_cuda_captures_startup" in sys.modules, type(mine).__name__
+
+        if __name__ == "__main__":
+            child = "import sys; print('_cuda_captures_startup' in sys.modules)"
+            print(subprocess.check_output([sys.executable, "-c", child], text=True).strip())
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(*pool.map(seen, [Mine()]))
+        """,
+    )
+    done = command("run", path)
+    assert done.stdout.splitlines() == ["True", "(True, 'Mine')"], done.stderr
 
 
-def test_run_of_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [
+        ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+        ("raise SystemExit('what went wrong')", 1, "what went wrong"),
+        ("raise SystemExit", 0, ""),
+        ("import os; os._exit(7)", 7, ""),
+        ("x = (", 1, "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_run_ends_as_the_program_does(tmp_path: Path, text: str, status: int, error: str) -> None:
+    done = command("run", program(tmp_path, text))
+    assert done.returncode == status
+    assert error in done.stderr
+    assert error or not done.stderr
+
+
+def test_run_of_what_is_not_there(tmp_path: Path) -> None:
     done = command("run", str(tmp_path / "absent.py"))
     assert done.returncode == 2
-    assert "there is no file" in done.stderr
+    assert f"there is no file '{tmp_path / 'absent.py'}'" in done.stderr
+    done = command("run", "-m", "no_such_module")
+    assert done.returncode == 1
+    assert "No module named no_such_module" in done.stderr
 
 
-def test_no_command() -> None:
-    done = command()
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "-m"], ["walk"]])
+def test_usage(arguments: list[str]) -> None:
+    done = command(*arguments)
     assert done.returncode == 2
-    assert "COMMAND" in done.stderr
+    assert done.stderr.startswith("usage: cuda-captures")
+
+
+def test_help_and_version() -> None:
+    assert "an unmodified program" in command("--help").stdout
+    assert "cuda-captures run [-m] SCRIPT [ARGUMENTS ...]" in command("run", "--help").stdout
+    assert command("--version").stdout == f"cuda-captures {cuda_captures.__version__}\n"
+
+
+def test_no_compiler_is_said_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backends, "COMPILERS", ())
+    assert cli.main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cuda-captures: no compiler is installed that captures could be joined to.")
+    assert 'pip install "cuda-captures[cu13]"' in said

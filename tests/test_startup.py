@@ -48,7 +48,8 @@ def test_child_processes_are_reached() -> None:
     program = f"""
         import multiprocessing, subprocess, sys, textwrap
         print(subprocess.check_output([sys.executable, "-c", textwrap.dedent({child!r})], text=True).strip())
-        print(multiprocessing.get_context("spawn").Pool(1).apply(eval, ("'_cuda_captures_startup' in __import__('sys').modules",)))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.apply(eval, ("'_cuda_captures_startup' in __import__('sys').modules",)))
     """
     assert python(program, **ASKED).splitlines() == ["['numba-cuda']", "True"]
 
