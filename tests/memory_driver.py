@@ -40,7 +40,12 @@ class MemoryDriver:
     capacity
         Bytes of each.
     seed
-        Of the order in which :meth:`step` executes.
+        Of the order in which works are executed.
+
+    Attributes
+    ----------
+    before
+        By name of a call: what else happens just before it, on the device.
     """
 
     in_use = True
@@ -52,6 +57,7 @@ class MemoryDriver:
         self.random = random.Random(seed)
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, list[int]] = {}
+        self.before: dict[str, Callable[[], object]] = {}
         self.streams: dict[int, Stream] = {}
         self.capturing: set[int] = set()
         self.events: dict[int, Point] = {}
@@ -75,6 +81,8 @@ class MemoryDriver:
         def call(*arguments: Any) -> Any:
             with self.lock:
                 self.calls[name] += 1
+                if name in self.before:
+                    self.before.pop(name)()
                 for number in self.failures.get(name, ()):
                     if self.calls[name] == number:
                         kind = OutOfDeviceMemory if "alloc" in name else DriverError
@@ -121,9 +129,12 @@ class MemoryDriver:
                 self._execute(self.random.choice(busy))
 
     def finish(self) -> None:
+        """Execute everything, one random stream after the other."""
         with self.lock:
-            for key, stream in list(self.streams.items()):
-                self._reach((key, stream.put))
+            keys = list(self.streams)
+            self.random.shuffle(keys)
+            for key in keys:
+                self._reach((key, self._stream(key).put))
 
     def held(self, device: int = 0) -> int:
         """Bytes allocated."""
@@ -229,6 +240,7 @@ class MemoryDriver:
         return address
 
     def mem_free(self, address: int) -> None:
+        assert self.capture_mode_now == 2 or not self.capturing, "cuMemFree would invalidate a capture"
         if self._depth:  # the collector came by while a kernel is being executed
             self._doomed.append(address)
             return

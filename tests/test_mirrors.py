@@ -216,6 +216,15 @@ def test_an_upload_waits_for_launches_on_other_streams(kernel: Kernel) -> None:
         array += 1
 
 
+def test_an_upload_waits_for_the_last_of_many_launches(fake: MemoryDriver, kernel: Kernel) -> None:
+    array = np.zeros(1000)
+    for _ in range(3):
+        kernel.launch(array, 8)
+    array += 1
+    kernel.launch(array, 16)
+    fake.stream_synchronize(16)
+
+
 def test_a_launch_waits_for_an_upload_on_another_stream(fake: MemoryDriver, kernel: Kernel) -> None:
     array = np.zeros(1000)
     kernel.launch(array, 8, "mine")
@@ -290,6 +299,19 @@ def test_views_with_other_roots_meet_by_address(kernel: Kernel) -> None:
     assert not mirror.superseded or kernel.launch(two) is not mirror
     two[4] = 2.5
     kernel.launch(two)
+
+
+def test_a_copy_of_two_owners_is_given_up_when_one_of_them_goes(kernel: Kernel) -> None:
+    memory = bytearray(4096)
+    one, two = np.frombuffer(memory, np.uint8, 2048), np.frombuffer(memory, np.uint8, 2048, offset=1024)
+    kernel.launch(one)
+    mirror = kernel.launch(two)
+    assert mirror.nbytes == 3072
+    kernel.fake.finish()
+    kernel.fake.streams.clear()
+    del one  # nobody but the owner of the bytes could tell that they stay
+    assert mirror.superseded
+    assert kernel.launch(two).nbytes == 2048
 
 
 def test_device_memory_goes_with_the_array(fake: MemoryDriver, kernel: Kernel) -> None:
@@ -470,15 +492,31 @@ def test_mapping_replaces_live_copies_of_the_same_memory(kernel: Kernel) -> None
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_failed_call_leaves_things_as_they_were(fake: MemoryDriver, kernel: Kernel, call: str, number: int) -> None:
     array = np.random.default_rng(1).random(3 << 20)
+    held = acquire(array, 0) if call != "mem_alloc" else None
     fake.fail(call, number, number + 1)
     with suppress(DriverError):
         kernel.launch(array)
     fake.failures.clear()
-    fake.finish()
-    mirror = kernel.launch(array)
+    mirror = kernel.launch(array, 8)
+    assert held is None or mirror is held
+    fake.stream_synchronize(8)  # before anything else that has been enqueued
     fake.finish()
     assert seen(fake, mirror, array).tobytes() == array.tobytes()
     assert len(memory()) == 1
+
+
+@pytest.mark.parametrize(("stream", "owner"), [(8, None), (8, "owner"), (2, None)])
+def test_a_launch_that_could_not_be_noted_is_waited_for(
+    fake: MemoryDriver, kernel: Kernel, stream: int, owner: str | None
+) -> None:
+    array = np.zeros(1000)
+    kernel.launch(array)
+    fake.finish()
+    fake.before["stream_id"] = lambda: fake.fail("event_record", 1)
+    kernel.launch(array, stream, owner)
+    array[:] = 1
+    kernel.launch(array, 16)
+    fake.stream_synchronize(16)
 
 
 def test_no_room_names_the_bytes_and_what_is_held() -> None:
@@ -534,6 +572,19 @@ def test_inside_a_capture_nothing_but_the_launch_is_captured(fake: MemoryDriver,
     assert fake.calls["context_synchronize"] == before + 1  # a replay may be under way anywhere
 
 
+def test_copies_come_and_go_while_another_thread_captures(fake: MemoryDriver, kernel: Kernel) -> None:
+    fake.capturing.add(24)
+    array = np.zeros(1 << 20)
+    mirror = kernel.launch(array, 8)
+    array[:] = 1
+    assert kernel.launch(array, 16) is mirror
+    kernel.launch(array, 8, write=2)
+    fake.streams.clear()
+    del mirror
+    gc.collect()
+    assert fake.held() == 0
+
+
 def test_an_edit_that_cannot_be_ordered_before_a_capture_is_refused(fake: MemoryDriver, kernel: Kernel) -> None:
     array = np.zeros(1000)
     mirror = kernel.launch(array, 8, "owner")
@@ -568,12 +619,13 @@ def test_a_copy_that_a_graph_may_read_stays_until_its_holder_goes(fake: MemoryDr
 def test_an_edit_beside_an_array_that_another_thread_is_writing(fake: MemoryDriver, kernel: Kernel) -> None:
     root = np.zeros(1000)
     x, y = root[:500], root[500:]
-    mirror = kernel.launch(x, 8, "owner")
+    mirror = kernel.launch(x, 24)
     with LAUNCH_LOCK:
-        mirror.refresh(8)
+        mirror.refresh(8, writes=True)
         fake.launch(8, lambda: fake.write(mirror.address_of(x), np.full(500, 9.0).tobytes()))
         mirror.used(8, "owner", writes=(x,))
     y[0] = 1  # another thread edits what lies on the same page, and launches, before the first one is home
+    fake.before["copy_to_device"] = lambda: fake.stream_synchronize(8)
     kernel.launch(y, 16, "other")
     mirror.copy_back(x, 8)
     assert (x == 9).all()
@@ -731,6 +783,10 @@ class LaunchesAndEdits(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         self.fake.step()
+
+    @rule(stream=st.sampled_from([0, 2, 8, 16, 24]))
+    def synchronize(self, stream: int) -> None:
+        self.fake.stream_synchronize(stream)
 
     @rule(call=st.sampled_from(["copy_to_device", "mem_alloc", "event_record", "event_create"]), array=arrays)
     def launch_that_fails(self, call: str, array: np.ndarray[Any, Any]) -> None:
