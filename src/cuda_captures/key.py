@@ -18,8 +18,9 @@ from types import CodeType
 from typing import Any
 
 from cuda_captures.discovery import Capture, Discovery, Reached
+from cuda_captures.option_text import has_positions, options_text
 from cuda_captures.signature import ArraySignature, array_signature
-from cuda_captures.values import PLAIN, Unidentifiable, named, one_line, text_of
+from cuda_captures.values import Unidentifiable, named, one_line, text_of
 
 __all__ = ["SCHEMA", "ArraySignature", "Key", "Unkeyable", "array_signature", "difference", "key_of"]
 
@@ -83,10 +84,9 @@ def key_of(
         With a reason for each name that cannot be identified.
     """
     reasons = [f"`{one.place.name}` ({' → '.join(one.path)}): {one.why}" for one in discovery.unknown]
-    debug = _has_positions(options)
+    debug = has_positions(options)
     lines = [_HEAD, f"signature = {signature}"]
-    lines += _settings("target", target, reasons)
-    lines += _settings("option", options, reasons)
+    lines += filter(None, (options_text("target", target, reasons), options_text("option", options, reasons)))
     constants = discovery.asks_for_constants
     written: dict[int, str] = {}
     for reached, names in zip(discovery.reached, discovery.names, strict=True):
@@ -96,10 +96,10 @@ def key_of(
             lines.append(_code_text(code, reached.number))
         except Unidentifiable as why:
             reasons.append(f"`{code.co_name}` has a constant: {why}")
-        if debug or _has_positions(getattr(reached.dispatcher, "targetoptions", None)):
+        if debug or has_positions(getattr(reached.dispatcher, "targetoptions", None)):
             lines += [f"{prefix} {line}" for line in _position_lines(code)]
         if reached.dispatcher is not None and reached.number:  # a kernel's options are given
-            lines += _dispatcher_lines(prefix, reached, reasons)
+            lines += _dispatcher_texts(prefix, reached, reasons)
         for label, capture in names.items():
             if capture.kind != "array":
                 text = _capture_text(capture)
@@ -115,14 +115,8 @@ def key_of(
     return Key(text, hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest())
 
 
-_READS_SOURCE = ("experimental_ast_transforms",)  # of numba-cuda-mlir
 _CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
-
-
-def _has_positions(options: Any) -> bool:
-    """Whether code compiled with these options says where in the source it comes from."""
-    return isinstance(options, Mapping) and bool(options.get("debug") or options.get("lineinfo"))
 
 
 def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons: list[str]) -> str:
@@ -148,48 +142,28 @@ def _capture_text(capture: Capture) -> str:
     return "unknown" if kind == "unknown" else one_line(capture.text)
 
 
-def _settings(label: str, settings: Mapping[str, Any], reasons: list[str]) -> list[str]:
-    lines = []
-    for name in sorted(settings):
-        if name in _READS_SOURCE and settings[name]:
-            reasons.append(f"{label} `{name}`: the source text is compiled, not the bytecode")
-        try:
-            lines.append(f"{label} {name} = {_setting(settings[name])}")
-        except Unidentifiable as why:
-            reasons.append(f"{label} `{name}`: {why}")
-    return lines
-
-
-def _setting(value: Any) -> str:
-    """A value of an option: containers are read once, by the compiler, so their contents count."""
-    if type(value) in PLAIN:
-        return text_of(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_setting, value))}]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!a}: {_setting(value[key])}" for key in sorted(value)) + "}"
-    return text_of(value)
-
-
 def _compiler_of(reached: Reached) -> str:
     if reached.dispatcher is None or not reached.number:  # a kernel and its function are the same to the compiler
         return ""
     return f", {named(type(reached.dispatcher))}"
 
 
-def _dispatcher_lines(prefix: str, reached: Reached, reasons: list[str]) -> Iterator[str]:
+def _dispatcher_texts(prefix: str, reached: Reached, reasons: list[str]) -> list[str]:
     """Options, types of variables and eager signatures of a device function."""
     dispatcher = reached.dispatcher
     found: list[str] = []
+    texts = []
     for label, attribute in (("option", "targetoptions"), ("variable", "locals")):
-        settings = getattr(dispatcher, attribute, None)
-        if isinstance(settings, Mapping):
-            yield from _settings(f"{prefix} {label}", settings, found)
+        options = getattr(dispatcher, attribute, None)
+        if options and isinstance(options, Mapping):
+            texts.append(options_text(f"{prefix} {label}", options, found))
     if getattr(dispatcher, "_can_compile", True) is False:
         signatures = sorted(str(getattr(one, "signature", one)) for one in dispatcher.overloads.values())
-        yield f"{prefix} signatures = {', '.join(signatures)}"
-    name = reached.function.__code__.co_name
-    reasons += [f"device function `{name}`: {reason.removeprefix(prefix + ' ')}" for reason in found]
+        texts.append(f"{prefix} signatures = {', '.join(signatures)}")
+    if found:
+        name = reached.function.__code__.co_name
+        reasons += [f"device function `{name}`: {reason.removeprefix(prefix + ' ')}" for reason in found]
+    return texts
 
 
 def _code_text(code: CodeType, number: int) -> str:
