@@ -12,35 +12,21 @@ from collections.abc import Sequence
 
 from cuda_captures.errors import CaptureVersionError
 
-# Module, attribute, and the parameters that it must take; None for what is not called, () for what has no signature.
+# Module, attribute, and the parameters that it must take; None for what is not called.
 Joint = tuple[str, str, tuple[str, ...] | None]
 
 
-def check(distribution: str, supported: tuple[tuple[int, ...], tuple[int, ...]], joints: Sequence[Joint]) -> None:
-    """Refuse a compiler that a backend was not made for.
-
-    Parameters
-    ----------
-    distribution
-        Of the compiler.
-    supported
-        Versions, from and up to but not including.
-    joints
-        What the backend reaches into.
+def check_joints(distribution: str, joints: Sequence[Joint]) -> None:
+    """Refuse a compiler that is not built as a backend expects.
 
     Raises
     ------
     CaptureVersionError
-        Naming the version found and the range, or the joints that are missing or of another shape.
+        Naming the joints that are missing or of another shape.
     """
-    version = importlib.metadata.version(distribution)
-    numbers = tuple(int(part) for part in version.split(".")[:2])
-    first, end = supported
-    if not first <= numbers < end:
-        wanted = f">={'.'.join(map(str, first))},<{'.'.join(map(str, end))}"
-        raise CaptureVersionError(VERSION.format(distribution=distribution, version=version, wanted=wanted))
     faults = [fault for joint in joints if (fault := fault_of(*joint)) is not None]
     if faults:
+        version = importlib.metadata.version(distribution)
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise CaptureVersionError(SHAPE.format(distribution=distribution, version=version, faults=listed))
 
@@ -55,7 +41,7 @@ def fault_of(module: str, attribute: str, parameters: tuple[str, ...] | None) ->
         found = getattr(found, part, None)
         if found is None:
             return f"{module}.{attribute} is missing"
-    if not parameters:
+    if parameters is None:
         return None
     if not callable(found):
         return f"{module}.{attribute} is not callable"
@@ -65,10 +51,6 @@ def fault_of(module: str, attribute: str, parameters: tuple[str, ...] | None) ->
         return f"{module}.{attribute}{signature} has no parameter {', '.join(missing)}"
     return None
 
-
-VERSION = """\
-{distribution} {version} is installed, and cuda-captures works with {distribution} {wanted}.
-Install a version in that range: `pip install "{distribution}{wanted}"`."""
 
 SHAPE = """\
 {distribution} {version} is not built as cuda-captures expects, so captures were not enabled:

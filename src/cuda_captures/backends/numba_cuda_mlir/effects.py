@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numba_cuda_mlir import cuda, types
+from numba_cuda_mlir import cuda
 from numba_cuda_mlir.descriptor import MLIRDispatcher
+from numba_cuda_mlir.numba_cuda import types
 
 from cuda_captures.backends.dialects import dialect_of
 from cuda_captures.writes import Effects

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from numba_cuda_mlir import descriptor, mlir_compiler, tools, types
+from numba_cuda_mlir import descriptor, mlir_compiler, mlir_lowering, tools, types
 from numba_cuda_mlir._whole_function_planners import _REQUIRED_DYNAMIC_SHARED_MEMORY_KEY
 from numba_cuda_mlir.mlir_optimization import _nrt_memsys_setup_callback
 from numba_cuda_mlir.numba_cuda.core.compiler_lock import global_compiler_lock
@@ -18,11 +18,13 @@ from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
 from cuda_captures.discovery import Discovery
+from cuda_captures.errors import CaptureError
 from cuda_captures.key import Key
 from cuda_captures.session import Session, compiling
 
 from . import cache, target
 from .loading import BoundKernel
+from .lowering import CaptureLower
 from .recorded import KEY, Recorded
 
 upstream_compiler_entry = mlir_compiler.mlir_compiler_entry
@@ -93,6 +95,7 @@ class CaptureKernel:
         self.follower = Follower(toolchain.py_func, toolchain, captures)
         self.codegen = toolchain.codegen
         variant = self.follower.variant() if code is None else self.follower.adopt(code)
+        toolchain.asked = False
         self._adopt(variant.code)
 
     def _adopt(self, code: Code) -> None:
@@ -208,6 +211,7 @@ class MLIRToolchain:
         self.options = {name: value for name, value in options.items() if name != "captures"}
         self.values = values
         self.cc = cc
+        self.asked = True  # the dispatcher asks its disk cache itself, for the first specialisation
         # Type annotations refer to the function and so to what it captures, and the linker to linked code: kept here,
         # not in code that is shared.
         self.annotations: weakref.WeakKeyDictionary[Code, Any] = weakref.WeakKeyDictionary()
@@ -238,6 +242,8 @@ class MLIRToolchain:
 
     def compile(self, session: Session) -> Code:
         values, self.values = self.values, None
+        if not issubclass(mlir_lowering.MLIRLower, CaptureLower):
+            raise CaptureError(DISABLED.format(kernel=self.py_func.__name__))
         options = {**self.options, "chip": self.chip, "link": list(self.options.get("link") or [])}
         descriptor.mlir_target.ensure_initialized()
         with compiling(session), target.compiling_for(self.cc), warnings_kept() as warned:
@@ -278,11 +284,13 @@ class MLIRToolchain:
 
     def fetch(self, key: Key) -> Code | None:
         dispatcher = self._dispatcher()
-        return cache.fetch(dispatcher._cache, self.argtypes, key) if dispatcher is not None else None
+        if dispatcher is None or self.asked:
+            return None
+        return cache.fetch(dispatcher._cache, self.argtypes, key)
 
     def store(self, code: Code) -> None:
         dispatcher = self._dispatcher()
-        if dispatcher is not None:
+        if dispatcher is not None and not self.asked:
             cache.store(dispatcher._cache, self.argtypes, code)
 
 
@@ -296,3 +304,8 @@ def uses_of(recorded: Recorded) -> tuple[Use, ...]:
         replace(use, written=use.place is not None and use.place.key in written)
         for _, use in sorted(recorded.uses.items())
     )
+
+
+DISABLED = """\
+kernel `{kernel}` must be compiled anew for what its names mean now, and captures are disabled.
+Call `cuda_captures.enable()` again, or leave the captured names as they were."""

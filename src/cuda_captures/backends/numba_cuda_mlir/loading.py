@@ -124,7 +124,7 @@ class _Native:
 
     def __init__(self, loader: Loader, py_func: Any, debug: bool) -> None:
         self.dispatcher = _cext.KernelDispatcher(
-            loader, tuple(descriptor.get_constant_args(py_func)), descriptor._ensure_numba_context, debug=debug
+            loader, tuple(descriptor.get_constant_args(py_func)), descriptor._ensure_numba_cuda_context, debug=debug
         )
         self.configurations: dict[Any, Any] = {}
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.dispatcher))  # so that it never goes by itself
