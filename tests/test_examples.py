@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import has_gpu
+from cuda_captures import backends
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +31,27 @@ def test_xray_attenuation() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "captured table: 2,408,448 bytes" in done.stdout
+    assert "captured table: 2,408,448 bytes\n" in done.stdout
+    assert "Monte Carlo and the Beer-Lambert law agree." in done.stdout
+
+
+@pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the simulator is a part of numba-cuda")
+def test_xray_attenuation_notices_another_law(tmp_path: Path) -> None:
+    pytest.importorskip("xraydb", reason="needs the extra `examples`")
+    text = (ROOT / "examples/xray_attenuation.py").read_text()
+    wrong = text.replace("total += density *", "total += 1.5 * density *")
+    assert wrong != text
+    program = tmp_path / "wrong.py"
+    program.write_text(wrong)
+    done = subprocess.run(
+        [sys.executable, str(program), "--energies", "2"],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "They disagree." in done.stdout
 
 
 def test_readme(tmp_path: Path) -> None:
