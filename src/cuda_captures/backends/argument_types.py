@@ -9,11 +9,9 @@ from typing import Any
 from cuda_captures.key import Unkeyable
 
 # Types whose text says all that the code depends on.
-SPELT_OUT = ("Number", "Boolean", "NPDatetime", "NPTimedelta", "NoneType", "CharSeq", "UnicodeCharSeq") + (
-    "IntegerLiteral",
-    "BooleanLiteral",
-    "Record",  # its text has every field's type and offset, the size and the alignment
-    "NestedArray",
+SPELT_OUT = (
+    *("Number", "Boolean", "NPDatetime", "NPTimedelta", "NoneType", "CharSeq", "UnicodeCharSeq", "IntegerLiteral"),
+    *("BooleanLiteral", "Record", "NestedArray"),  # a record's has fields, types, offsets, size and alignment
 )
 
 

@@ -9,14 +9,40 @@ from typing import Any
 from cuda_captures.writes import Dialect, Effects
 
 # Types whose values hold no reference to an array's memory.
-PLAIN = (
-    ("Number", "Boolean", "NPDatetime", "NPTimedelta", "NoneType", "UnicodeType", "Literal", "SliceType", "RangeType")
-    + ("RangeIteratorType", "EnumMember", "Module", "DType", "Function", "Dispatcher", "Omitted")
-)
-ATOMICS = ("add", "sub", "and_", "or_", "xor", "inc", "dec", "exch", "max", "min", "nanmax", "nanmin") + (
+PLAIN = [
+    "Number",
+    "Boolean",
+    "NPDatetime",
+    "NPTimedelta",
+    "NoneType",
+    "UnicodeType",
+    "Literal",
+    "SliceType",
+    "RangeType",
+    "RangeIteratorType",
+    "EnumMember",
+    "Module",
+    "DType",
+    "Function",
+    "Dispatcher",
+    "Omitted",
+]
+ATOMICS = [
+    "add",
+    "sub",
+    "and_",
+    "or_",
+    "xor",
+    "inc",
+    "dec",
+    "exch",
+    "max",
+    "min",
+    "nanmax",
+    "nanmin",
     "compare_and_swap",
     "cas",
-)
+]
 READING_METHODS = frozenset(
     {"sum", "prod", "min", "max", "mean", "var", "std", "argmin", "argmax", "any", "all", "copy", "item"}
     | {"view", "reshape", "transpose", "ravel", "flatten", "astype", "count", "index"}

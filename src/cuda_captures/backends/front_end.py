@@ -52,15 +52,18 @@ class FrontEnd:
     ir: ModuleType
     typeof: Callable[[Any], Any]
     array_type: Callable[..., Any]
-    errors: tuple[type[Exception], ...]
+    errors: tuple[type[BaseException], ...]
     array_like: Any
     refuse: Callable[[Captured], None] = nothing_refused
     original: Callable[[Any], Any] = as_written
 
-    def nodes(self, name: str) -> tuple[type, ...]:
-        """The classes of one kind of node; numba-cuda takes numba's own beside its copies."""
-        found: tuple[type, ...] = getattr(self.ir, f"{name.lower()}_types", None) or (getattr(self.ir, name),)
-        return found
+    def nodes(self, *names: str) -> Any:
+        """The classes of some kinds of node, as ``isinstance`` takes them; numba-cuda's come with numba's own."""
+        return tuple(
+            kind
+            for name in names
+            for kind in getattr(self.ir, f"{name.lower()}_types", None) or (getattr(self.ir, name),)
+        )
 
     def stand_in_arrays(self, func_ir: Any, session: Session) -> None:
         """Put stand-ins where a function names arrays: globals and free variables, bare and in tuples.
@@ -68,15 +71,14 @@ class FrontEnd:
         The nodes keep their stand-ins through every later copy and inlining, which is what ties a use to its place.
         """
         function = self.original(func_ir.func_id.func)
-        named = (*self.nodes("Global"), *self.nodes("FreeVar"))
-        for block in func_ir.blocks.values():
-            for assign in block.find_insts(self.nodes("Assign")):
-                node = assign.value
-                if isinstance(node, named) and holds_array(node.value):
-                    place = place_of(function, node.name)
-                    if place is not None:
-                        node.value = session.stand_in(place, node.value, function)
-                        self.type_stand_ins(node.value)
+        named = self.nodes("Global", "FreeVar")
+        for assign in self.assignments(func_ir):
+            node: Any = assign.value
+            if isinstance(node, named) and holds_array(node.value):
+                place = place_of(function, node.name)
+                if place is not None:
+                    node.value = session.stand_in(place, node.value, function)
+                    self.type_stand_ins(node.value)
         self.ask_for_constants(func_ir, session)
 
     def type_stand_ins(self, value: Any) -> None:
@@ -93,9 +95,10 @@ class FrontEnd:
 
     def type_of(self, captured: Captured) -> Any:
         """The type of a captured array: as an argument's, but read-only if it may not be written."""
+        failures: tuple[type[BaseException], ...] = (ValueError, *self.errors)
         try:
             typed = self.typeof(captured.value)
-        except (ValueError, *self.errors) as error:
+        except failures as error:
             raise CaptureTypingError(
                 UNTYPED.format(name=captured.name, where=captured.where(), reason=str(error).strip())
             ) from error
@@ -118,15 +121,41 @@ class FrontEnd:
 
         The call is replaced by the constant itself, so that the array needs no slot for it.
         """
+        asked = False
+        for assign in self.assignments(func_ir):
+            if isinstance(assign.value, self.nodes("Expr")) and assign.value.op == "call":
+                captured = self.constant_asked_for(func_ir, assign.value)
+                if captured is not None:
+                    constant = session.capture(captured.place, captured.value, captured.function, "constant")
+                    self.type_stand_ins(constant)
+                    self.assign(func_ir, assign, self.ir.Global(captured.name, constant, assign.loc))
+                    asked = True
+        while asked:
+            asked = self.drop_unused(func_ir)
+
+    def assignments(self, func_ir: Any) -> list[Any]:
+        """The assignments of a function."""
+        kind = self.nodes("Assign")
+        return [assign for block in func_ir.blocks.values() for assign in block.find_insts(kind)]
+
+    def assign(self, func_ir: Any, assign: Any, value: Any) -> None:
+        """Let an assignment assign something else."""
+        assign.value = value
+        func_ir._definitions[assign.target.name] = [value]
+
+    def drop_unused(self, func_ir: Any) -> bool:
+        """Put zeros where a captured array is named and nothing uses what is named; whether there was any."""
+        used = set()
         for block in func_ir.blocks.values():
-            for assign in block.find_insts(self.nodes("Assign")):
-                if isinstance(assign.value, self.nodes("Expr")) and assign.value.op == "call":
-                    captured = self.constant_asked_for(func_ir, assign.value)
-                    if captured is not None:
-                        constant = session.capture(captured.place, captured.value, captured.function, "constant")
-                        self.type_stand_ins(constant)
-                        assign.value = self.ir.Global(captured.name, constant, assign.loc)
-                        func_ir._definitions[assign.target.name] = [assign.value]
+            for statement in block.body:
+                target = statement.target.name if isinstance(statement, self.nodes("Assign")) else None
+                used |= {variable.name for variable in statement.list_vars() if variable.name != target}
+        dropped = False
+        for assign in self.assignments(func_ir):
+            if assign.target.name not in used and captured_in(self.value_of(func_ir, assign.target)):
+                self.assign(func_ir, assign, self.ir.Const(0, assign.loc))
+                dropped = True
+        return dropped
 
     def constant_asked_for(self, func_ir: Any, call: Any) -> Captured | None:
         """The captured array that a call asks to be constant, if the call is ``cuda.const.array_like`` of one."""
@@ -136,12 +165,12 @@ class FrontEnd:
         return captured if isinstance(captured, Captured) else None
 
     def value_of(self, func_ir: Any, variable: Any) -> Any:
-        """What a variable holds, as far as its definitions tell: globals, module attributes, items of tuples; or None."""
+        """What a variable holds, as far as its definitions tell: globals, attributes of modules, items of tuples."""
         definitions = func_ir._definitions.get(variable.name, [])
         if len(definitions) != 1:
             return None
-        node = definitions[0]
-        if isinstance(node, (*self.nodes("Global"), *self.nodes("FreeVar"), *self.nodes("Const"))):
+        node: Any = definitions[0]
+        if isinstance(node, self.nodes("Global", "FreeVar", "Const")):
             return node.value
         if isinstance(node, self.nodes("Var")):
             return self.value_of(func_ir, node)
@@ -190,9 +219,7 @@ class CaptureInference:
         if not captured_in(gvar.value):
             if current() is not None and isinstance(gvar.value, (list, set, dict)):  # upstream cannot lower these
                 where = pointer(self.front_end.original(self.func_id.func), gvar.name)
-                raise CaptureTypingError(
-                    CONTAINER.format(name=gvar.name, kind=type(gvar.value).__name__, where=where)
-                )
+                raise CaptureTypingError(CONTAINER.format(name=gvar.name, kind=type(gvar.value).__name__, where=where))
             super().typeof_global(inst, target, gvar)  # type: ignore[misc]
             return
         typed = self.resolve_value_type(inst, gvar.value)

@@ -26,8 +26,15 @@ def enable() -> None:
     """
     check_joints(DISTRIBUTION, joints.JOINTS)
 
-    from numba_cuda_mlir import caching, compiler, decorators, descriptor
-    from numba_cuda_mlir import mlir_compiler, mlir_lowering, mlir_optimization
+    from numba_cuda_mlir import (
+        caching,
+        compiler,
+        decorators,
+        descriptor,
+        mlir_compiler,
+        mlir_lowering,
+        mlir_optimization,
+    )
     from numba_cuda_mlir.numba_cuda.core import interpreter, typeinfer
 
     from . import cache, dispatcher, front_end, lowering, marshalling, read_only_loads

@@ -24,7 +24,7 @@ upstream_load_overload = MLIRCache.load_overload
 upstream_save_overload = MLIRCache.save_overload
 
 # What reading an entry that was truncated, or written by something else, may raise.
-UNREADABLE = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError)
+UNREADABLE = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError)
 
 
 def entry_of(code: Code) -> dict[str, Any]:

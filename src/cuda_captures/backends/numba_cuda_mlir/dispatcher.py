@@ -257,5 +257,3 @@ def table_of(dispatcher: Any) -> Meanings:
         table = dispatcher._captures_meanings = Meanings()
         TOUCHED.add(dispatcher)
     return table
-
-

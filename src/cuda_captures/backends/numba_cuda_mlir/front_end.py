@@ -69,7 +69,7 @@ FRONT_END = FrontEnd(
     typeof=typeof_captured,
     array_type=types.Array,
     errors=(errors.TypingError,),
-    array_like=cuda.const.array_like,
+    array_like=cuda.const.array_like,  # type: ignore[attr-defined]
     refuse=refuse_unaddressable,
     original=original,
 )
@@ -98,7 +98,8 @@ class CaptureTypeInferer(CaptureInference, TypeInferer):  # type: ignore[misc]
     front_end = FRONT_END
 
     @property
-    def dialect(self) -> Any:
+    def dialect(self) -> Any:  # type: ignore[override]
+        """Made with this module's names, and so after it."""
         from .effects import DIALECT
 
         return DIALECT

@@ -1,4 +1,4 @@
-"""A kernel of numba-cuda-mlir, with captures: compiled once per key, bound per device, followed from launch to launch."""
+"""A kernel of numba-cuda-mlir, with captures: compiled once per key, bound per device, followed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ from .recorded import KEY, Recorded
 upstream_compiler_entry = mlir_compiler.mlir_compiler_entry
 
 # Of a compile result's metadata: what upstream's inspection and its cache read.  All of it text, bytes and numbers.
-KEPT = ("cubin", "ptx", "ltoir", "func_name", "mlir_module_str", "mlir_module_optimized", "needs_nrt", "nrt_inline") + (
-    "gpu_target",
-    "use_cooperative",
-    "transformed_source",
-    _REQUIRED_DYNAMIC_SHARED_MEMORY_KEY,
+KEPT = (
+    *("cubin", "ptx", "ltoir", "func_name", "mlir_module_str", "mlir_module_optimized", "needs_nrt", "nrt_inline"),
+    *("gpu_target", "use_cooperative", "transformed_source", _REQUIRED_DYNAMIC_SHARED_MEMORY_KEY),
 )
 
 

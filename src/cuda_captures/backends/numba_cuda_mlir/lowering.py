@@ -25,7 +25,7 @@ CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
 WRITES = "numba_cuda_mlir.capture_writes"  # attribute of a function: slots that it writes
 INVARIANT = "numba_cuda_mlir.capture_invariant"  # attribute of a slot: nobody writes its array while the kernel runs
 
-NAMED = (*FRONT_END.nodes("Global"), *FRONT_END.nodes("FreeVar"), *FRONT_END.nodes("Const"))
+NAMED = FRONT_END.nodes("Global", "FreeVar", "Const")
 
 
 class CaptureLower(MLIRLower):  # type: ignore[misc]
@@ -52,7 +52,7 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
     # where a function gets an array from
 
     def lower_assign(self, assign_inst: Any) -> None:
-        value = assign_inst.value
+        value: Any = assign_inst.value
         if isinstance(value, NAMED) and captured_in(value.value):
             typed = self.get_numba_type(assign_inst.target.name)
             self.store_var(assign_inst.target, self.captured_value(value.value, typed))
@@ -112,7 +112,8 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
         pointer = llvm.addrspacecast(llvm.PointerType.get(), pointer)
         unit = self.stride_unit(captured)
         if not slot.general:
-            return pointer, list(map(word, signature.shape)), [word(stride // unit) for stride in signature.strides]
+            shape, strides = signature.shape or (), signature.strides or ()
+            return pointer, list(map(word, shape)), [word(stride // unit) for stride in strides]
         shape = words[1 : 1 + slot.ndim]
         strides = [divided(stride, unit) for stride in words[1 + slot.ndim :]]
         if signature.layout in ("C", "F") and strides:  # the innermost one is known now

@@ -179,4 +179,3 @@ def configure_cached(self: Any, *configuration: Any) -> Any:
     if type(marshaller) is _ArgMarshaller:
         marshaller.__class__ = CaptureMarshaller
     return marshaller
-

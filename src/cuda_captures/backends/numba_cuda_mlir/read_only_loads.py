@@ -109,9 +109,7 @@ def replace(load: Any) -> None:
             value = llvm.UndefOp(kind).result
             for index in range(2):
                 part = read_only_load(address, ir.Type.parse(pair[1]), index * BYTES[pair[1]])
-                value = llvm.insertvalue(
-                    container=value, value=part, position=ir.DenseI64ArrayAttr.get([index])
-                )
+                value = llvm.insertvalue(container=value, value=part, position=ir.DenseI64ArrayAttr.get([index]))
     load.results[0].replace_all_uses_with(value)
     load.erase()
 

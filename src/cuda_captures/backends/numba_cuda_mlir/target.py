@@ -24,12 +24,19 @@ from cuda_captures.key import Unkeyable
 
 # Options that do not change the code: what is printed or timed, how arguments are prepared, who caches it; the
 # architecture, which the target has; and what upstream's decorator leaves behind.
-PRINTED = ("dump", "dump_ast", "dump_ast_after_all", "dump_cubin", "dump_llvmir", "dump_mlir", "dump_numba_ir") + (
+PRINTED = [
+    "dump",
+    "dump_ast",
+    "dump_ast_after_all",
+    "dump_cubin",
+    "dump_llvmir",
+    "dump_mlir",
+    "dump_numba_ir",
     "dump_ptx",
     "print_before_all",
     "print_after_all",
     "profile_jit",
-)
+]
 OUTSIDE_THE_CODE = frozenset(
     {"captures", "cache", "extensions", "shared_memory_carveout", "chip", "cc", "signature", "link"}
     | {"annotations_as_signatures", _LAUNCH_CONFIG_TRACKER_OPTION, *PRINTED}
