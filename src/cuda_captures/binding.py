@@ -26,7 +26,7 @@ from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
 from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import Key, Unkeyable, array_signature, key_of
-from cuda_captures.policy import policy_of
+from cuda_captures.policy import check_policies, policy_of
 from cuda_captures.session import Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
@@ -228,6 +228,7 @@ class Follower:
     """
 
     def __init__(self, function: Any, toolchain: Toolchain, policies: str | Mapping[str, str] | None) -> None:
+        check_policies(policies)
         self.function = function
         self.toolchain = toolchain
         self.policies = policies

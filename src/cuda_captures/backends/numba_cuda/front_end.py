@@ -60,12 +60,40 @@ def ask_for_constants(func_ir: Any, session: Session) -> None:
     for block in func_ir.blocks.values():
         for assign in block.find_insts(ir.assign_types):
             if isinstance(assign.value, ir.expr_types) and assign.value.op == "call":
+                asked = assign.value.args[0] if assign.value.args else None
                 captured = constant_asked_for(func_ir, assign.value)
                 if captured is not None:
                     constant = session.capture(captured.place, captured.value, captured.function, "constant")
                     type_stand_ins(constant)
                     assign.value = ir.Global(captured.name, constant, assign.loc)
                     func_ir._definitions[assign.target.name] = [assign.value]
+                    forget_unused(func_ir, asked.name)
+
+
+def forget_unused(func_ir: Any, name: str) -> None:
+    """Drop the definition of a variable that nothing uses any more, and what was there only for it.
+
+    A captured array that is asked for as a constant alone then needs neither slot nor device copy.
+    """
+    for block in func_ir.blocks.values():
+        if any(name in {used.name for used in uses(statement)} for statement in block.body):
+            return
+    for block in func_ir.blocks.values():
+        for statement in block.find_insts(ir.assign_types):
+            if statement.target.name == name:
+                block.remove(statement)
+                func_ir._definitions.pop(name, None)
+                for used in uses(statement):
+                    forget_unused(func_ir, used.name)
+                return
+
+
+def uses(statement: Any) -> list[Any]:
+    """The variables that a statement reads."""
+    if isinstance(statement, ir.assign_types):
+        value = statement.value
+        return [value] if isinstance(value, ir.var_types) else list(getattr(value, "list_vars", list)())
+    return list(statement.list_vars())
 
 
 def constant_asked_for(func_ir: Any, call: Any) -> Captured | None:

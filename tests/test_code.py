@@ -1,0 +1,109 @@
+"""What compiled code holds: slots and no contents, loads from global memory; and what it costs to compile."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from linking import constant_sections
+
+import cuda_captures
+
+SIGNATURE = "void(int64[::1], float64[::1])"
+CAPABILITIES = [(8, 0), (9, 0), (10, 0), (12, 0)]
+
+
+def gathering(cuda: Any, table: Any, **options: Any) -> Any:
+    @cuda.jit(**options)
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[where[i]]
+
+    return kernel
+
+
+@pytest.mark.parametrize("lto", [True, False])
+@pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
+def test_only_slots_are_in_constant_memory(cuda: Any, cc: tuple[int, int], lto: bool) -> None:
+    explanation = cuda_captures.explain(gathering(cuda, np.arange(100_000.0), lto=lto), SIGNATURE, cc)
+    sections = constant_sections(explanation.cubin)
+    banks = {name: size for name, size in sections.items() if not name.startswith(".nv.constant0")}  # 0: parameters
+    assert sum(banks.values()) == 8, sections
+    assert explanation.constant_bytes == 0
+
+
+def test_loads_are_from_global_memory_and_not_coherent(cuda: Any) -> None:
+    for table in (np.arange(1000.0), np.arange(2000.0)[::-2], np.arange(1000, dtype=np.float32)):
+        ptx = cuda_captures.explain(gathering(cuda, table), SIGNATURE).ptx
+        assert re.search(r"ld\.global\.nc\.[fb](32|64)", ptx), ptx
+        assert not re.search(r"ld\.[fb](32|64)", ptx), ptx
+
+
+def test_what_is_written_is_loaded_coherently(cuda: Any) -> None:
+    table, state = np.arange(1000.0), np.zeros(1000)
+
+    @cuda.jit
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[where[i]]
+            state[i] = out[i]  # may be bound to the same array as `table` some day
+
+    assert "ld.global.nc.f64" not in cuda_captures.explain(kernel, SIGNATURE).ptx
+
+
+def test_slots_are_loaded_once(cuda: Any) -> None:
+    table = np.arange(1000.0)
+
+    @cuda.jit
+    def kernel(where, out):
+        for i in range(out.size):
+            out[i] = table[i] + table[i + 1] * table[where[i]]
+
+    explanation = cuda_captures.explain(kernel, SIGNATURE)
+    assert len(re.findall(r"ld\.const\.\w+\s+\S+ \[cuda_capture", explanation.ptx)) == 1
+
+
+def test_code_does_not_depend_on_contents_or_address(cuda: Any) -> None:
+    first = cuda_captures.explain(gathering(cuda, np.arange(1000.0)), SIGNATURE)
+    second = cuda_captures.explain(gathering(cuda, np.zeros(1000)), SIGNATURE)
+    longer = cuda_captures.explain(gathering(cuda, np.zeros(1001)), SIGNATURE)
+    assert first.key == second.key
+    assert longer.key != first.key
+
+
+def test_constants_are_in_constant_memory(cuda: Any) -> None:
+    table = np.arange(100.0)
+
+    @cuda.jit
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = cuda.const.array_like(table)[where[i]]
+
+    explanation = cuda_captures.explain(kernel, SIGNATURE)
+    assert explanation.constant_bytes == 800
+    assert explanation.slots == ()
+    assert sum(constant_sections(explanation.cubin).values()) >= 800
+
+
+def test_cuda_compile_stays_as_it_was(cuda: Any, compiler: str) -> None:
+    if compiler != "numba-cuda":
+        pytest.skip("asks numba-cuda's way")
+    table = np.arange(10.0)
+
+    def kernel(out):
+        out[0] = table[int(out[1])]
+
+    ptx, _ = cuda.compile_ptx(kernel, (cuda_type("float64[::1]"),), cc=(9, 0))
+    assert "cuda_capture" not in ptx
+    assert "_cudapy_cmem" in ptx
+
+
+def cuda_type(text: str) -> Any:
+    from numba import float64
+
+    return {"float64[::1]": float64[::1]}[text]
