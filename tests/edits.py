@@ -76,12 +76,12 @@ def wide_elements(host: Bytes, chance: random.Random) -> int:
 
 def through_memoryview(host: Bytes, chance: random.Random) -> int:
     start, stop = _place(host, chance, 300)
-    memoryview(host)[start:stop] = NOISE[start % 1000 : start % 1000 + stop - start]
+    host.data[start:stop] = NOISE[start % 1000 : start % 1000 + stop - start]
     return 1
 
 
 def packed(host: Bytes, chance: random.Random) -> int:
-    struct.pack_into("<q", host, chance.randrange(len(host) - 8), chance.getrandbits(60))
+    struct.pack_into("<q", host.data, chance.randrange(len(host) - 8), chance.getrandbits(60))
     return 1
 
 
@@ -121,7 +121,7 @@ def sorted_in_place(host: Bytes, chance: random.Random) -> int:
 
 
 def _file() -> Any:
-    file = tempfile.TemporaryFile(buffering=0)
+    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open for as long as there are edits
     file.write(NOISE)
     return file
 
@@ -131,7 +131,7 @@ _SOURCE = _file()
 
 def read_into(host: Bytes, chance: random.Random) -> int:
     start, stop = _place(host, chance, 20000)
-    os.preadv(_SOURCE.fileno(), [memoryview(host)[start:stop]], chance.randrange(40000))
+    os.preadv(_SOURCE.fileno(), [host.data[start:stop]], chance.randrange(40000))
     return 1
 
 
@@ -140,7 +140,7 @@ def received_from_pipe(host: Bytes, chance: random.Random) -> int:
     source, sink = os.pipe()
     with open(source, "rb", buffering=0) as reading, open(sink, "wb", buffering=0) as writing:
         writing.write(NOISE[-(stop - start) :])
-        reading.readinto(memoryview(host)[start:stop])  # type: ignore[attr-defined]
+        reading.readinto(host.data[start:stop])
     return 1
 
 

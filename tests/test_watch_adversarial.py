@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from edits import EDITS, LIBC, Bytes, Edit, address_of, advise, anonymous, compiled_edits, mapped_anew, thrown_away
 
 from cuda_captures.watch import Watch, watch
+from edits import EDITS, LIBC, Bytes, Edit, address_of, advise, anonymous, compiled_edits, mapped_anew, thrown_away
 
 EDITS_EACH = int(os.environ.get("CUDA_CAPTURES_EDITS", "20000"))
 THREADS = 4
@@ -75,7 +75,7 @@ class Device:
 
     def missed(self) -> int:
         """How many pieces of memory differ; they are made equal."""
-        if xxhash.xxh3_128_digest(self.memory) == xxhash.xxh3_128_digest(self.host):
+        if xxhash.xxh3_128_digest(self.memory) == xxhash.xxh3_128_digest(self.host.data):
             return 0
         differs = np.frombuffer(self.memory, np.uint8) != self.host
         self.memory[:] = self.host.data
@@ -130,10 +130,16 @@ CASES = tuple(HOSTS)
 def devices_of(host: Bytes, way: str) -> list[Device]:
     """Several copies of one memory: of all of it, and of parts that overlap and share pages."""
     size = len(host)
-    parts = [(0, size), (0, size), (size // 3 + 5, size - 3), (size // 2 - 700, size // 2), (size // 2, size // 2 + 9)]
+    some = min(size // 4, 20_000)
+    parts = [
+        (0, size),
+        (0, size),
+        (size // 3 + 5, size - 3),
+        (size // 2 - some, size // 2),
+        (size // 2, size // 2 + some),
+    ]
     found = []
     for start, stop in parts:
-        start = max(start, 0)
         piece = host[start:stop]
         address = address_of(piece)
         found.append(Device(piece, watch(address, address + len(piece), piece, way=way), bytearray(len(piece))))
@@ -283,9 +289,9 @@ class _Processes:
 
     def _poke(self, parent: int, chance: random.Random) -> int:
         host = chance.choice(self._hosts)
-        data = chance.randbytes(chance.randint(1, 5000))[: len(host)]
+        data = bytearray(chance.randbytes(chance.randint(1, 5000))[: len(host)])
         start = chance.randint(0, len(host) - len(data))
-        local = (ctypes.c_size_t * 2)(ctypes.cast(data, ctypes.c_void_p).value or 0, len(data))
+        local = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data))
         remote = (ctypes.c_size_t * 2)(address_of(host) + start, len(data))
         zero, one = ctypes.c_ulong(0), ctypes.c_ulong(1)
         written = LIBC.process_vm_writev(parent, ctypes.byref(local), one, ctypes.byref(remote), one, zero)

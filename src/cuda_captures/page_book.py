@@ -89,18 +89,17 @@ class PageBook:
         self._leaving: deque[Interest] = deque()
         self._changing = False
 
-    def add(self, start: int, stop: int) -> Interest:
-        """Begin to watch the pages of some memory; all of it counts as written.
+    def add(self, low: int, high: int) -> Interest:
+        """Begin to watch whole pages; all of them count as written.
 
         Raises
         ------
         CannotWatch
             With the reason why writes to this memory could go unnoticed.
         """
-        low, high = start // PAGE * PAGE, -(-stop // PAGE) * PAGE
         with self.lock:
             self._drain()
-            refused = _why_forbidden(start, stop)
+            refused = _why_forbidden(low, high)
             if refused:
                 raise CannotWatch(refused)
             self._look(low, high)

@@ -79,8 +79,3 @@ class Spans:
             new_stops.append(right)
         starts[first:last] = new_starts
         stops[first:last] = new_stops
-
-    def meets(self, start: int, stop: int) -> bool:
-        """Whether any number from ``start`` to before ``stop`` is in the set."""
-        first = bisect_right(self._stops, start)
-        return first < len(self._starts) and self._starts[first] < stop

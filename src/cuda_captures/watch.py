@@ -28,7 +28,7 @@ import numpy as np
 from cuda_captures.errors import CaptureError
 from cuda_captures.page_book import allow_pages, forbid_pages
 from cuda_captures.pages import CannotWatch
-from cuda_captures.spans import Range
+from cuda_captures.spans import Range, Spans
 from cuda_captures.ways import ComparedBytes, ComparedDigests, Unwritable, WatchedPages, Way
 
 __all__ = ["Range", "Watch", "allow_pages", "forbid_pages", "watch"]
@@ -36,8 +36,6 @@ __all__ = ["Range", "Watch", "allow_pages", "forbid_pages", "watch"]
 SMALL = 64 << 10
 """Bytes up to which an array is compared: that takes 2 us then, as long as a scan, and its neighbours in the heap are
 not slowed down by write-protection."""
-
-VERIFIED_BLOCK = 64 << 10
 
 WRONG = (
     "an edit of a captured NumPy array went unnoticed: bytes {start:,} to {stop:,} from address {address:#x} differ "
@@ -89,9 +87,8 @@ class Watch:
     def _begin(self, refused: str = "") -> None:
         self._pid = os.getpid()
         self._way, self.why = self._chosen(refused)
-        self._check: ComparedDigests | None = None
-        if self._verify and self._way.way != "digest":
-            self._check = ComparedDigests(self.start, self.stop, VERIFIED_BLOCK)
+        # Of the bytes themselves: of a block that is sent in part, a digest would know nothing any more.
+        self._check = ComparedBytes(self.start, self.stop) if self._verify else None
 
     def _chosen(self, refused: str) -> tuple[Way, str]:
         start, stop, forced = self.start, self.stop, self._forced
@@ -160,14 +157,17 @@ class Watch:
         self._begin(reason)
         return self._way.poll()
 
-    def _verified(self, check: ComparedDigests) -> list[Range]:
+    def _verified(self, check: ComparedBytes) -> list[Range]:
         # In this order: what is edited in between can only be missing from the first.
-        differing = check.poll()
+        missing = Spans(check.differing())
         try:
             ranges = self._way.poll()
         except CannotWatch as reason:
             return self._without_pages(str(reason))
-        for start, stop in _missing(differing, ranges):
+        for start, stop in ranges:
+            missing.remove(start, stop)
+        if missing:
+            start, stop = missing.ranges()[0]
             error = CaptureError(WRONG.format(start=start, stop=stop, address=self.start, way=self.way, why=self.why))
             self._way.close()
             self._begin()
@@ -235,7 +235,7 @@ def watch(
     way
         Force a way.
     verify
-        Whether every "unchanged" is checked by digest.
+        Whether every poll is checked against a second copy of what was sent.
 
     Raises
     ------
@@ -245,11 +245,6 @@ def watch(
     if way not in (None, "unwritable", "bytes", "pages", "digest"):
         raise ValueError(f"way must be unwritable, bytes, pages or digest (got {way!r})")
     return Watch(start, stop, owner, way, verify)
-
-
-def _missing(wanted: list[Range], given: list[Range]) -> list[Range]:
-    """Those wanted ranges that no given one meets."""
-    return [one for one in wanted if not any(start < one[1] and one[0] < stop for start, stop in given)]
 
 
 def _of_bytes(start: int, stop: int, owner: np.ndarray[Any, Any] | None) -> bool:

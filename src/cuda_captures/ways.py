@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 
 from cuda_captures.page_book import PageBook, page_book
+from cuda_captures.pages import PAGE, CannotWatch, Scan
 from cuda_captures.spans import Range, Spans
 
 _memcmp = ctypes.CDLL(None if os.name == "posix" else "msvcrt").memcmp
@@ -91,6 +92,26 @@ class ComparedBytes:
             return self._whole.copy()
         return []
 
+    def differing(self) -> list[Range]:
+        """Exactly those bytes that were sent and are others now."""
+        found: list[Range] = []
+        if self._sent == self._host:
+            return found
+        for start in range(0, len(self._sent), BLOCK):
+            stop = min(start + BLOCK, len(self._sent))
+            differs = np.zeros(stop - start + 2, np.bool_)
+            np.not_equal(
+                np.frombuffer(self._sent, np.uint8)[start:stop],
+                np.frombuffer(self._host, np.uint8)[start:stop],
+                differs[1:-1],
+            )
+            edges = np.flatnonzero(differs[1:] != differs[:-1]) + start
+            found += zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        known = Spans(found)
+        for start, stop in self._unknown.ranges():
+            known.remove(start, stop)
+        return known.ranges()
+
     def sent(self, offset: int, data: memoryview) -> None:
         self._sent[offset : offset + len(data)] = data
         self._unknown.remove(offset, offset + len(data))
@@ -110,8 +131,7 @@ class ComparedDigests:
 
     way = "digest"
 
-    def __init__(self, start: int, stop: int, block: int = BLOCK) -> None:
-        self._block = block
+    def __init__(self, start: int, stop: int) -> None:
         self._host = host_bytes(start, stop)
         self._unknown = Spans([(0, stop - start)])
         self._starts: list[int] = []
@@ -134,7 +154,7 @@ class ComparedDigests:
         stop = offset + len(data)
         if offset == stop:
             return
-        starts = list(range(offset, stop, self._block))
+        starts = list(range(offset, stop, BLOCK))
         stops = [*starts[1:], stop]
         digests = [xxhash.xxh3_128_digest(data[a - offset : b - offset]) for a, b in zip(starts, stops, strict=True)]
         first = bisect_right(self._stops, offset)
@@ -157,6 +177,9 @@ class ComparedDigests:
 class WatchedPages:
     """Asks the kernel which pages were written.
 
+    Only pages that are whole in the memory are watched.  What is left at both ends is compared: others live on those
+    pages, and would pay for being watched and have the ends sent again and again.
+
     Raises
     ------
     CannotWatch
@@ -166,10 +189,14 @@ class WatchedPages:
     way = "pages"
 
     def __init__(self, start: int, stop: int) -> None:
-        self._start, self._stop = start, stop
+        low, high = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
+        if low >= high:
+            raise CannotWatch("there is no whole page in it")
+        self._start, self._low, self._high = start, low, high
         self._pending = Spans([(0, stop - start)])
+        self._ends = [_End(one, other, one - start) for one, other in ((start, low), (high, stop)) if one < other]
         self._book: PageBook = page_book()
-        self._interest = self._book.add(start, stop)
+        self._interest = self._book.add(low, high)
         self._forget = weakref.finalize(self, self._book.forget, self._interest)
         self._forget.atexit = False
         self.cost = 2e-6 + (stop - start) / 5e12  # where pages are small; a tenth of it where they are huge
@@ -182,41 +209,70 @@ class WatchedPages:
             book.scanning = interest
             count = interest.scan.run()
             if count or interest.told:
-                self._note(book.collect(interest, interest.scan, count))
+                self._note(interest.scan, count)
             book.scanning = None
+        for end in self._ends:
+            if end.sent != end.host:
+                self._pending.add(end.offset, end.offset + len(end.sent))
         return self._pending.ranges() if self._pending else []
 
-    def _note(self, found: list[Range]) -> None:
-        start, size = self._start, self._stop - self._start
-        self._pending.update((max(low - start, 0), min(high - start, size)) for low, high in found)
+    def _note(self, scan: Scan, count: int) -> None:
+        book, start = self._book, self._start
+        try:
+            found = book.collect(self._interest, scan, count)
+        except CannotWatch:
+            book.make_sure()
+            raise
+        self._pending.update((low - start, high - start) for low, high in found)
 
     def sent(self, offset: int, data: memoryview) -> None:
         self._pending.remove(offset, offset + len(data))
+        for end in self._ends:
+            end.note(offset, data)
 
     def received(self, offset: int, data: memoryview) -> None:
-        low = self._start + offset
-        high = low + len(data)
-        if low == high:
-            return
+        start, stop = self._start + offset, self._start + offset + len(data)
         book, interest = self._book, self._interest
-        with book.lock:
-            if book.scanning is not None:
-                book.make_sure()
-            book.scanning = interest
-            scan = book.part(low, high)
-            self._note(book.collect(interest, scan, scan.run()))
-            book.scanning = None
+        low, high = max(start, self._low), min(stop, self._high)
+        if low < high:
+            with book.lock:
+                if book.scanning is not None:
+                    book.make_sure()
+                book.scanning = interest
+                scan = book.part(low, high)
+                self._note(scan, scan.run())
+                book.scanning = None
+        for end in self._ends:
+            end.note(offset, data)
         # Written by us, by the copy that is being told of; and if somebody else wrote as well, the bytes differ.
         # An edit after the scan is found by the next one.
-        for start in range(0, len(data), BLOCK):
-            stop = min(start + BLOCK, len(data))
-            if _equal(low + start, data[start:stop]):
-                self._pending.remove(offset + start, offset + stop)
+        for at in range(0, len(data), BLOCK):
+            piece = data[at : at + BLOCK]
+            if _equal(start + at, piece):
+                self._pending.remove(offset + at, offset + at + len(piece))
             else:
-                self._pending.add(offset + start, offset + stop)
+                self._pending.add(offset + at, offset + at + len(piece))
 
     def close(self) -> None:
         self._forget()
+
+
+class _End:
+    """What lies on a page that is not watched, and what of it was sent.
+
+    Before anything was, it is pending, whatever is remembered.
+    """
+
+    __slots__ = ("host", "offset", "sent")
+
+    def __init__(self, start: int, stop: int, offset: int) -> None:
+        self.host, self.offset, self.sent = host_bytes(start, stop), offset, bytearray(stop - start)
+
+    def note(self, offset: int, data: memoryview) -> None:
+        """Remember what of some data lies in here."""
+        low, high = max(offset, self.offset), min(offset + len(data), self.offset + len(self.sent))
+        if low < high:
+            self.sent[low - self.offset : high - self.offset] = data[low - offset : high - offset]
 
 
 def _equal(address: int, data: memoryview) -> bool:
