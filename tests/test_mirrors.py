@@ -476,13 +476,36 @@ def test_registrations_go_before_the_memory(fake: MemoryDriver) -> None:
     assert not fake.registered
 
 
-def test_mapping_replaces_live_copies_of_the_same_memory(kernel: Kernel) -> None:
-    array = np.zeros(1000)
+def test_copies_of_mapped_memory_are_watched_by_its_bytes(kernel: Kernel) -> None:
+    array = np.zeros(100_000)
     live = kernel.launch(array)
     mapped = acquire(array, 0, policy="mapped")
-    assert live.superseded
-    assert kernel.launch(array).way == "digest" or "cuda_captures.watch" not in repr(type(live._watch))
-    assert mapped.way == "mapped"
+    array[5] = 1
+    assert kernel.launch(array) is live
+    assert live.way == "digest"
+    del mapped, live
+    kernel.fake.finish()
+    kernel.fake.streams.clear()
+    gc.collect()
+    assert kernel.launch(array).way == kernel.launch(np.zeros(100_000)).way
+
+
+def test_page_locked_memory_is_watched_by_its_bytes(fake: MemoryDriver, kernel: Kernel) -> None:
+    array = np.zeros(100_000)
+    fake.foreign_registered[array.ctypes.data] = array.nbytes
+    mirror = kernel.launch(array)
+    assert mirror.way == "digest"
+    if "page-locked" not in mirror.why:
+        assert kernel.launch(np.zeros(100_000)).way == "digest"
+
+
+def test_memory_that_is_page_locked_later_is_watched_by_its_bytes(fake: MemoryDriver, kernel: Kernel) -> None:
+    array = np.zeros(100_000)
+    mirror = kernel.launch(array)
+    fake.foreign_registered[array.ctypes.data] = array.nbytes
+    array[:] = 1  # page-locking counts as an edit
+    kernel.launch(array)
+    assert mirror.way == "digest"
 
 
 # failures

@@ -37,6 +37,7 @@ WRITTEN_IN_GRAPH = (
     "moment at which the array could be copied back.\n"
     "Mark the array with cuda_captures.mapped(...), or capture a device array."
 )
+PAGE_LOCKED = "page-locked memory, which a device may write unseen by the page tables"
 READ_ONLY = "a kernel wrote a captured NumPy array that has been made read-only (flags.writeable is False)"
 
 
@@ -153,9 +154,12 @@ class Mirror:
     def _watched(self, roots: Sequence[Array]) -> Noticing:
         if self.policy == "snapshot" or not self.nbytes:
             return Once(self.nbytes)
-        # What a device can write, it writes past the page tables: only the bytes themselves tell.
-        locked = page_locked(self.start) or page_locked(self.stop - 1)
-        found = watch(self.start, self.stop, roots[0], way="digest" if locked else None, verify=self.verify)
+        found = watch(self.start, self.stop, roots[0], verify=self.verify)
+        if found.way == "pages" and (page_locked(self.start) or page_locked(self.stop - 1)):
+            # What a device can write, it writes past the page tables: only the bytes themselves tell.
+            found.close()
+            found = watch(self.start, self.stop, roots[0], way="digest", verify=self.verify)
+            found.why = PAGE_LOCKED
         self._close_watch = weakref.finalize(self, found.close)
         self._close_watch.atexit = False
         return found
@@ -272,10 +276,18 @@ class Mirror:
             event = staging(self.context).upload(self._base, self.start, segments, stream, self._watch.sent)
         except BaseException:
             # Part may be under way; the rest is still pending.
-            self._ordering.uploaded(self.context.record(stream))
+            self._noted(stream)
             raise
         if event is not None:
             self._ordering.uploaded(event)
+
+    def _noted(self, stream: int) -> None:
+        """Note that everything in a stream so far comes before whatever uses the copy next."""
+        try:
+            self._ordering.uploaded(self.context.record(stream))
+        except DriverError:
+            driver.calls.stream_synchronize(stream)  # what is over needs no event
+            self._ordering.settled()
 
     def _locked(self, ranges: list[tuple[int, int]]) -> bool:
         """Whether memory has been page-locked since it is watched; page-locking it counted as an edit."""
@@ -303,13 +315,13 @@ class Mirror:
         with self._lock:
             self._launching = False
             writes = tuple(writes)
-            try:
-                if writes and not self._inside(stream, capturing):
-                    self._ordering.uploaded(self.context.record(stream))
-                else:
+            if writes and not self._inside(stream, capturing):
+                self._noted(stream)  # refresh has put it after all others
+            else:
+                try:
                     self._ordering.used(stream, owner, capturing)
-            except DriverError:
-                driver.calls.stream_synchronize(stream)  # not noted, so nothing may come to depend on it
+                except DriverError:
+                    driver.calls.stream_synchronize(stream)  # nothing needs to wait for what is over
             for array in writes:
                 _, count = self._unreturned.get(id(array), (array, 0))
                 self._unreturned[id(array)] = array, count + 1
@@ -353,13 +365,13 @@ class Mirror:
             raise CaptureTypingError(READ_ONLY)
         offset = low - self.start
         source = self._base + offset
+
+        def received(at: int, data: memoryview) -> None:
+            if not self.superseded:
+                self._watch.received(offset + at, data)
+
         pages = staging(self.context)
         if is_dense(array):
-
-            def received(at: int, data: memoryview) -> None:
-                if not self.superseded:
-                    self._watch.received(offset + at, data)
-
             pages.download(source, low, high - low, stream, received)
             return
         whole = np.empty(high - low, np.uint8)
@@ -367,6 +379,7 @@ class Mirror:
         first = int(array.__array_interface__["data"][0]) - low
         written: Array = np.ndarray(array.shape, array.dtype, whole, first, array.strides)
         np.copyto(array.view(np.ndarray), written)
+        received(0, memoryview(whole))  # the bytes between the elements too: edited ones differ, and are pending then
 
     # when it goes
 

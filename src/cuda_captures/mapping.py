@@ -17,6 +17,7 @@ from cuda_captures.device import Context, context_of, page_locked, relaxed_captu
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError
 from cuda_captures.extents import Array, Extent, Root, extent
+from cuda_captures.watch import allow_pages, forbid_pages
 
 CANNOT_MAP = (
     "the memory of a captured NumPy array marked `mapped` ({nbytes:,} bytes) cannot be page-locked for the device: "
@@ -49,6 +50,7 @@ def _register(bounds: Extent, context: Context) -> list[_Registration]:
     """Have all pages of an interval registered; returns what holds them, each used once more."""
     start = bounds[0] // mmap.PAGESIZE * mmap.PAGESIZE
     stop = -(-bounds[1] // mmap.PAGESIZE) * mmap.PAGESIZE
+    made: list[_Registration] = []
     with _lock:
         found = sorted(
             (one for one in _registrations if one.start < stop and start < one.stop), key=lambda one: one.start
@@ -59,14 +61,17 @@ def _register(bounds: Extent, context: Context) -> list[_Registration]:
             reached = start
             for one in list(found):
                 if reached < one.start:
-                    found.append(_add(reached, one.start, context))
+                    made.append(_add(reached, one.start, context))
                 reached = max(reached, one.stop)
             if reached < stop:
-                found.append(_add(reached, stop, context))
+                made.append(_add(reached, stop, context))
         except BaseException:
-            _unregister(found)
+            _unregister(found + made)
             raise
-        return found
+    for one in made:
+        # Before anybody knows where the device finds them.  Not under the lock, which a finalizer may wait for.
+        forbid_pages(one.start, one.stop, "mapped for a device, which may write it unseen by the page tables")
+    return found + made
 
 
 def _add(start: int, stop: int, context: Context) -> _Registration:
@@ -95,6 +100,7 @@ def _unregister(held: list[_Registration]) -> None:
             if one.users or one not in _registrations:
                 continue
             _registrations.remove(one)
+            allow_pages(one.start, one.stop)
             if not one.ours:
                 continue
             try:

@@ -107,12 +107,6 @@ def _acquire_mapped(array: Array, root: Array, context: Context, present: list[A
         if isinstance(mirror, MappedMirror) and mirror.covers(bounds):
             return mirror
     mapped = MappedMirror(bounds, root, context)
-    # What the device now writes in place no page table notices: copies of the same bytes must be watched otherwise.
-    for references in _mirrors.values():
-        for reference in references:
-            other = reference()
-            if isinstance(other, Mirror) and other.start < mapped.stop and mapped.start < other.stop:
-                other.superseded = other.superseded or other.policy == "live"
     _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
     return mapped
 
