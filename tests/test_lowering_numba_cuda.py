@@ -266,6 +266,26 @@ def test_one_general_version_serves_every_shape(
     assert only_slots(kernel)
 
 
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_general_version_knows_that_arrays_are_contiguous(order: Any, ndim: int) -> None:
+    shapes = [(2, 3, 4)[:ndim], (3, 4, 2)[:ndim], (4, 1, 5)[:ndim], (1, 1, 1)[:ndim], (1, 4, 3)[:ndim]]
+    arrays = [np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape, order=order) for shape in shapes]
+    items = [f"ARRAY.{name}[{axis}]" for name in ("shape", "strides") for axis in range(ndim)]
+    element = element_source(ndim, "ARRAY", f"(i - {len(items)})")
+    access = f"({', '.join(items)})[i] if i < {len(items)} else {element}"
+    program = Program(BARE)
+    kernel = CapturedKernel(program.kernel(arrays[0], access), (types.int64[::1],))
+    for number, array in enumerate(arrays):
+        program.names["table"] = array
+        out = np.zeros(len(items) + array.size, np.int64)
+        kernel.launch(out, block=out.size)
+        assert out[: 2 * ndim].tolist() == [*array.shape, *array.strides]
+        assert out[2 * ndim :].tolist() == array.ravel().tolist()
+        # An array that is contiguous both ways counts as C, so among F arrays it asks for a version of any layout.
+        assert kernel.compilations <= min(number + 1, 2 if order == "C" else 3)
+
+
 def test_rebinding_to_an_equal_array_compiles_nothing() -> None:
     made = namespace("""
         table = np.arange(6.0)
