@@ -112,8 +112,8 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
         pointer = llvm.addrspacecast(llvm.PointerType.get(), pointer)
         unit = self.stride_unit(captured)
         if not slot.general:
-            shape, strides = signature.shape or (), signature.strides or ()
-            return pointer, list(map(word, shape)), [word(stride // unit) for stride in strides]
+            extents, steps = signature.shape or (), signature.strides or ()
+            return pointer, list(map(word, extents)), [word(step // unit) for step in steps]
         shape = words[1 : 1 + slot.ndim]
         strides = [divided(stride, unit) for stride in words[1 + slot.ndim :]]
         if signature.layout in ("C", "F") and strides:  # the innermost one is known now

@@ -15,7 +15,8 @@ from numba_cuda_mlir._mlir.dialects import llvm
 from numba_cuda_mlir._mlir.extras import types as mlir_types
 from numba_cuda_mlir.mlir.util import find_ops
 
-from .lowering import GLOBAL_SPACE, INVARIANT
+from .address_arithmetic import drop_unsigned_promises
+from .lowering import GLOBAL_SPACE, INVARIANT, is_slot
 
 upstream_run_pre_codegen_patterns = optimization.run_pre_codegen_patterns
 
@@ -33,41 +34,39 @@ LOADS = {
     "i8": ("u8", "h", "i16"),  # PTX has no registers of 8 bits
 }
 BYTES = {"f64": 8, "f32": 4}
+CHIP = re.compile(r'chip = "sm_(\w+)"')
 COMPLEX = re.compile(r"!llvm\.struct<\((f32|f64), \1\)>")
 
 
 def run_pre_codegen_patterns(module: Any) -> Any:
     """The compiler's last patterns before NVVM, and then ours."""
     result = upstream_run_pre_codegen_patterns(module)
-    for gpu_module in module.body:
-        slots = invariant_slots(gpu_module)
-        if slots:
-            seven = optimization._needs_llvm70_path(chip_of(gpu_module))
-            for load in find_ops(module, lambda operation: operation.name == "llvm.load"):
-                load = getattr(load, "operation", load)
-                if slot_behind(load.operands[0]) in slots:
-                    if seven:
-                        replace(load)
-                    else:
-                        load.attributes["invariant"] = ir.UnitAttr.get()
+    declared = [operation for gpu_module in module.body for operation in slots_of(gpu_module)]
+    if not declared:
+        return result
+    invariant = {operation.sym_name.value for operation in declared if INVARIANT in operation.attributes}
+    seven = optimization._needs_llvm70_path(chip_of(module))
+    if not seven:  # the older path drops such promises itself
+        drop_unsigned_promises(module)
+    for load in find_ops(module, lambda operation: operation.name == "llvm.load"):
+        load = getattr(load, "operation", load)
+        if slot_behind(load.operands[0]) in invariant:
+            if seven:
+                replace(load)
+            else:
+                load.attributes["invariant"] = ir.UnitAttr.get()
     return result
 
 
-def invariant_slots(gpu_module: Any) -> set[str]:
-    """Symbols of the slots whose arrays nobody writes."""
-    if not gpu_module.regions or not gpu_module.regions[0].blocks:
-        return set()
-    return {
-        operation.sym_name.value
-        for operation in gpu_module.regions[0].blocks[0]
-        if isinstance(operation, llvm.GlobalOp) and INVARIANT in operation.attributes
-    }
+def slots_of(gpu_module: Any) -> list[Any]:
+    """The declarations of slots in a module."""
+    blocks = [block for region in gpu_module.regions for block in region.blocks]
+    return [operation for block in blocks for operation in block if is_slot(operation)]
 
 
-def chip_of(gpu_module: Any) -> str:
+def chip_of(module: Any) -> str:
     """What a module is compiled for: ``"90"``."""
-    found = re.search(r'chip = "sm_(\w+)"', str(gpu_module.attributes["targets"]))
-    assert found is not None
+    found = next(filter(None, (CHIP.search(str(one.attributes["targets"])) for one in module.body)))
     return found.group(1)
 
 
