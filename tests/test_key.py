@@ -252,6 +252,22 @@ def test_options_and_eager_signatures_of_device_functions_matter() -> None:
     assert "function 1 variable x = int 1" in key(eager).text
 
 
+def test_eager_signatures_of_numba_matter_and_lazy_ones_do_not() -> None:
+    numba = pytest.importorskip("numba")
+
+    def kernel_with(*signature: str) -> Any:
+        return made("def kernel(i): return get(i)", get=numba.njit(*signature)(made("def get(i): return i + 1", "get")))
+
+    first, second, lazy = kernel_with("f8(f8)"), kernel_with("f4(f8)"), kernel_with()
+    assert difference(key(first), key(second)) == (
+        "function 1 signatures: (float64,) -> float64 → (float64,) -> float32"
+    )
+    before = key(lazy)
+    lazy.__globals__["get"](3)
+    lazy.__globals__["get"](3.0)
+    assert key(lazy) == before
+
+
 def test_the_kind_of_dispatcher_matters_but_not_for_the_kernel_itself() -> None:
     class Other(PlainDispatcher):
         pass
