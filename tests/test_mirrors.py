@@ -22,11 +22,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from numpy.lib.stride_tricks import as_strided
 
 from cuda_captures import device, driver, mirrors, staging
-from cuda_captures.copies import merged
 from cuda_captures.driver import DriverError, OutOfDeviceMemory
 from cuda_captures.errors import CaptureError, CaptureTypingError
 from cuda_captures.extents import extent, is_dense
 from cuda_captures.mirrors import LAUNCH_LOCK, acquire, memory, refresh_snapshot
+from cuda_captures.staging import merged
 from memory_driver import MemoryDriver
 
 

@@ -13,70 +13,28 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cuda_captures import driver
-from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, page_locked, relaxed_capture
+from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, relaxed_capture
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError
-from cuda_captures.extents import Array, Extent, Root, extent, is_dense
+from cuda_captures.extents import Array, Extent, Root, covered, extent, is_dense
+from cuda_captures.noticing import Noticing, Once, locked_since, noticing
 from cuda_captures.ordering import LEGACY, Ordering
-from cuda_captures.staging import staging
-from cuda_captures.watch import watch
+from cuda_captures.spans import Range
+from cuda_captures.staging import merged, staging
 
 GRAIN = 512  # a copy lies on the device as the host's bytes lie, modulo this: what is aligned there is aligned here
-CLOSE = 16 << 10  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
-CLOSE_OF_MANY = 128 << 10  # the same when the gaps are copied by several threads
-MANY = 64  # edits
-PROBES = 8  # edited ranges that are tested for having been page-locked
 
 WRITTEN_IN_GRAPH = (
     "a kernel that writes a captured NumPy array was launched while its stream captures a graph: a replay has no "
     "moment at which the array could be copied back.\n"
     "Mark the array with cuda_captures.mapped(...), or capture a device array."
 )
-PAGE_LOCKED = "page-locked memory, which a device may write unseen by the page tables"
 READ_ONLY = "a kernel wrote a captured NumPy array that has been made read-only (flags.writeable is False)"
-
-
-class Noticing(Protocol):
-    """What notices the edits of a copy's host memory."""
-
-    way: str
-    why: str
-
-    def poll(self) -> list[tuple[int, int]]: ...
-    def sent(self, offset: int, data: memoryview) -> object: ...
-    def received(self, offset: int, data: memoryview) -> object: ...
-    def close(self) -> object: ...
-
-
-class Once:
-    """Notices nothing: the bytes are sent once, and once more when asked.  For snapshots."""
-
-    way = "snapshot"
-    why = "copied once, and again by refresh()"
-
-    def __init__(self, nbytes: int) -> None:
-        self._nbytes = nbytes
-        self._sent = 0
-
-    def poll(self) -> list[tuple[int, int]]:
-        return [(self._sent, self._nbytes)] if self._sent < self._nbytes else []
-
-    def sent(self, offset: int, data: memoryview) -> None:
-        self._sent = max(self._sent, offset + len(data))
-
-    def received(self, offset: int, data: memoryview) -> None:
-        """Nothing to note: a snapshot is not written by kernels."""
-
-    def again(self) -> None:
-        self._sent = 0
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Mirror:
@@ -154,12 +112,7 @@ class Mirror:
     def _watched(self, roots: Sequence[Array]) -> Noticing:
         if self.policy == "snapshot" or not self.nbytes:
             return Once(self.nbytes)
-        found = watch(self.start, self.stop, roots[0], verify=self.verify)
-        if found.way == "pages" and (page_locked(self.start) or page_locked(self.stop - 1)):
-            # What a device can write, it writes past the page tables: only the bytes themselves tell.
-            found.close()
-            found = watch(self.start, self.stop, roots[0], way="digest", verify=self.verify)
-            found.why = PAGE_LOCKED
+        found = noticing((self.start, self.stop), roots[0], verify=self.verify)
         self._close_watch = weakref.finalize(self, found.close)
         self._close_watch.atexit = False
         return found
@@ -233,7 +186,7 @@ class Mirror:
                 self._ordering.before_upload(stream)
             self._launching = not self.superseded
 
-    def _update(self, ranges: list[tuple[int, int]], stream: int, capturing: bool | None) -> None:
+    def _update(self, ranges: list[Range], stream: int, capturing: bool | None) -> None:
         if not self._reachable():
             return
         with relaxed_capture():
@@ -245,7 +198,7 @@ class Mirror:
                 # would be sent from before it.
                 self._return_all(stream)
                 ranges = self._watch.poll()
-            if self._watch.way == "pages" and self._locked(ranges):
+            if locked_since(self._watch, self.start, ranges):
                 self._unwatch()
                 self._watch = self._watched(self.roots)
                 ranges = self._watch.poll()
@@ -269,7 +222,7 @@ class Mirror:
         self.superseded = True
         return False
 
-    def _send(self, ranges: list[tuple[int, int]], stream: int) -> None:
+    def _send(self, ranges: list[Range], stream: int) -> None:
         self._ordering.before_upload(stream)
         segments = ((start, stop - start) for start, stop in merged(ranges))
         try:
@@ -288,12 +241,6 @@ class Mirror:
         except DriverError:
             driver.calls.stream_synchronize(stream)  # what is over needs no event
             self._ordering.settled()
-
-    def _locked(self, ranges: list[tuple[int, int]]) -> bool:
-        """Whether memory has been page-locked since it is watched; page-locking it counted as an edit."""
-        return any(
-            page_locked(self.start + start) or page_locked(self.start + stop - 1) for start, stop in ranges[:PROBES]
-        )
 
     # after a launch
 
@@ -379,7 +326,7 @@ class Mirror:
         first = int(array.__array_interface__["data"][0]) - low
         written: Array = np.ndarray(array.shape, array.dtype, whole, first, array.strides)
         np.copyto(array.view(np.ndarray), written)
-        received(0, memoryview(whole))  # the bytes between the elements too: edited ones differ, and are pending then
+        received(0, whole.data)  # the bytes between the elements too: edited ones differ, and are pending then
 
     # when it goes
 
@@ -408,25 +355,3 @@ class Mirror:
                 self._send(self._watch.poll(), self.context.stream)
                 driver.calls.stream_synchronize(self.context.stream)
                 self._ordering.settled()
-
-
-def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending ranges, with those taken together whose gap costs less to copy than a transfer of its own."""
-    gap = CLOSE if len(ranges) <= MANY else CLOSE_OF_MANY
-    out: list[tuple[int, int]] = []
-    for start, stop in ranges:
-        if out and start - out[-1][1] <= gap:
-            out[-1] = out[-1][0], max(stop, out[-1][1])
-        else:
-            out.append((start, stop))
-    return out
-
-
-def covered(bounds: Extent, pieces: Iterable[Extent]) -> bool:
-    """Whether pieces together cover an interval."""
-    reached = bounds[0]
-    for start, stop in sorted(pieces):
-        if start > reached:
-            break
-        reached = max(reached, stop)
-    return reached >= bounds[1]

@@ -33,6 +33,7 @@ __all__ = [
     "is_capturing",
     "on_device",
     "order",
+    "ordinal_of",
     "page_locked",
     "pointer_device",
     "relaxed_capture",
@@ -295,6 +296,12 @@ def order(before: int, after: int) -> None:
 def is_capturing(stream: int) -> bool:
     """Whether what is enqueued on a stream now goes into a graph instead of being executed."""
     return bool(driver.calls.stream_capturing(stream))
+
+
+def ordinal_of(address: int) -> int | None:
+    """Ordinal of the device that an address has to do with; None for memory that the driver does not know."""
+    ordinal = driver.calls.pointer_attribute("DEVICE_ORDINAL", address)
+    return None if ordinal is None else int(ordinal)
 
 
 def pointer_device(address: int) -> int | None:

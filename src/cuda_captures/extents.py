@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +52,16 @@ def wanted_extent(array: Array, root: Array) -> Extent:
         if size <= ALWAYS_WHOLE or size <= NEAR * (stop - start):
             return root_start, root_stop
     return start, stop
+
+
+def covered(bounds: Extent, pieces: Iterable[Extent]) -> bool:
+    """Whether pieces together cover an interval."""
+    reached = bounds[0]
+    for start, stop in sorted(pieces):
+        if start > reached:
+            break
+        reached = max(reached, stop)
+    return reached >= bounds[1]
 
 
 def is_dense(array: Array) -> bool:

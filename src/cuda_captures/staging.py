@@ -14,13 +14,14 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cuda_captures import driver
 from cuda_captures.device import Context, Event
 from cuda_captures.driver import DriverError
+from cuda_captures.spans import Range
 
 SMALL = 64 * 1024  # a block for the edit of a few elements
 SMALL_SLAB = 16  # small blocks are allocated so many at a time: one call costs as much as another
@@ -29,6 +30,9 @@ SMALL_LIMIT = 256  # 16 MiB: so many small edits may be under way before one wai
 LARGE_LIMIT = 16  # 64 MiB
 LEAST_PIECE = 512 * 1024  # shorter pieces cost more in calls than they win by being filled side by side
 FILLERS = 8  # threads that fill blocks; one moves 10 to 15 GB/s
+CLOSE = 16 << 10  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
+CLOSE_OF_MANY = 128 << 10  # the same when the gaps are copied by several threads
+MANY = 64  # edits
 ALIGNMENT = 64  # a block's bytes are laid out as on the device modulo this, which keeps transfers whole
 
 Segment = tuple[int, int]  # offset and size in bytes
@@ -263,6 +267,18 @@ class Staging:
             return self._small, SMALL
         share = -(-total // FILLERS) + ALIGNMENT * count
         return self._large, min(LARGE, max(LEAST_PIECE, share))
+
+
+def merged(ranges: Sequence[Range]) -> list[Range]:
+    """Ascending ranges, with those taken together whose gap costs less to copy than a transfer of its own."""
+    gap = CLOSE if len(ranges) <= MANY else CLOSE_OF_MANY
+    out: list[Range] = []
+    for start, stop in ranges:
+        if out and start - out[-1][1] <= gap:
+            out[-1] = out[-1][0], max(stop, out[-1][1])
+        else:
+            out.append((start, stop))
+    return out
 
 
 def _packed(segments: Iterable[Segment], target: int, piece: int) -> Iterator[list[Part]]:
