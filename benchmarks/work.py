@@ -143,23 +143,29 @@ def edits(cuda: Any, quick: bool) -> list[Figure]:
 
 def rebinding(cuda: Any, quick: bool) -> list[Figure]:
     """Host time of a launch after a name was bound to another array."""
-    namespace: dict[str, Any] = {"cuda": cuda, "T": None}
-    exec("def kernel():\n    if cuda.grid(1) < 0:\n        T[0] = T[1]\n", namespace)
     two = [cuda.to_device(np.zeros(4)) for _ in range(2)]
     many = iter([cuda.to_device(np.zeros(4)) for _ in range(4000)])
-    namespace["T"] = two[0]
-    kernel = cuda.jit(namespace["kernel"])[1, 32]
     turn = 0
+
+    def following() -> tuple[Any, dict[str, Any]]:
+        namespace: dict[str, Any] = {"cuda": cuda, "T": two[0]}
+        exec("def kernel():\n    if cuda.grid(1) < 0:\n        T[0] = T[1]\n", namespace)
+        return cuda.jit(namespace["kernel"])[1, 32], namespace
+
+    # A kernel each: they would push each other's module instances out.
+    kernel, _ = following()
+    kernel_seen, names_seen = following()
+    kernel_new, names_new = following()
 
     def seen() -> None:
         nonlocal turn
         turn ^= 1
-        namespace["T"] = two[turn]
-        kernel()
+        names_seen["T"] = two[turn]
+        kernel_seen()
 
     def new() -> None:
-        namespace["T"] = next(many)
-        kernel()
+        names_new["T"] = next(many)
+        kernel_new()
 
     rounds = 5 if quick else 11
     versions = {

@@ -186,6 +186,18 @@ def test_snapshot_is_not_written(cuda: Any) -> None:
         run(kernel)
 
 
+def test_a_marker_is_followed_as_well(cuda: Any) -> None:
+    table = np.arange(4.0)
+    kernel, names = kernel_of(cuda, "out[i] = T[i]", T=table)
+    run(kernel)
+    names["T"] = cuda_captures.snapshot(table)
+    run(kernel)
+    table += 1
+    assert np.array_equal(run(kernel), np.arange(4.0))
+    names["T"] = table
+    assert np.array_equal(run(kernel), np.arange(4.0) + 1)
+
+
 def test_mapped(cuda: Any) -> None:
     table = cuda_captures.mapped(np.arange(4.0))
     kernel, _ = kernel_of(cuda, "out[i] = T[i]; T[i] += 10", T=table)

@@ -25,8 +25,8 @@ from cuda_captures.code import Code, CodeTable, Use
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
 from cuda_captures.following import unchanged_predicate
-from cuda_captures.key import Key, Unkeyable, array_signature, key_of
-from cuda_captures.policy import check_policies, policy_of
+from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
+from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.session import Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
@@ -102,14 +102,6 @@ class Variant:
                     place.read()  # raises what Python does
                 return None
         return [place.read() for _, place in self.arrays]
-
-
-def fits(use: Use, array: Any) -> bool:
-    """Whether code that was compiled for a use can take an array."""
-    if not is_array(array):
-        return False
-    signature = array_signature(array, use.signature.policy)
-    return bool(use.signature.accepts(signature))
 
 
 class Instance:
@@ -337,12 +329,24 @@ class Follower:
         return key_of(discovery, signature=signature, options=options, target=target, forms=forms)
 
     def _signature(self, capture: Capture) -> Any:
-        return array_signature(capture.value, self._policy(capture))
+        return array_signature(capture.value, self._policy(capture.place.name, capture.value))
 
-    def _policy(self, capture: Capture) -> Any:
-        if not isinstance(capture.value, np.ndarray):
+    def _policy(self, name: str, array: Any) -> Policy:
+        if not isinstance(array, np.ndarray):
             return "live"
-        return policy_of(capture.value, capture.place.name, self.policies, self._settings.host)
+        return policy_of(array, name, self.policies, self._settings.host)
+
+    def _forms(self, variant: Variant, arrays: Sequence[Any]) -> list[ArraySignature] | None:
+        """The forms of arrays that the code of a specialisation can take; None if it cannot take one of them."""
+        forms = []
+        for (use, place), array in zip(variant.arrays, arrays, strict=True):
+            if not is_array(array):
+                return None
+            form = array_signature(array, self._policy(place.name, array))
+            if not use.signature.accepts(form):
+                return None
+            forms.append(form)
+        return forms
 
     def _layouts(self, discovery: Discovery) -> dict[Hashable, Layout]:
         """Which places need a general slot: those whose shape or strides have been seen to change."""
@@ -422,14 +426,15 @@ class Follower:
     def rebind(self, context: Any, stream: int | None = None) -> Instance:
         """The slow way of :meth:`instance`: read every name again, then find or make the instance."""
         with self._lock:
-            variant, arrays = self._current, None
+            variant, arrays, forms = self._current, None, None
             if variant is not None:
                 arrays = variant.read_arrays()
                 if arrays is not None:
                     instance = self._known(context, variant, arrays)
                     if instance is not None:
                         return instance
-                    if not all(fits(use, array) for (use, _), array in zip(variant.arrays, arrays, strict=True)):
+                    forms = self._forms(variant, arrays)
+                    if forms is None:
                         arrays = None
             if stream is not None and cuda_device.is_capturing(stream):
                 raise CaptureError(UNBOUND.format(kernel=self.function.__name__))
@@ -439,8 +444,12 @@ class Follower:
                 instance = self._known(context, variant, arrays)
                 if instance is not None:
                     return instance
+                forms = self._forms(variant, arrays)
+                if forms is None:  # another thread has just bound a name to something else
+                    return self.rebind(context, stream)
             assert variant is not None
-            instance = self._bind(context, variant, arrays)
+            assert forms is not None
+            instance = self._bind(context, variant, arrays, forms)
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
             while len(self._instances) > INSTANCES:
                 self._instances.popitem(last=False)
@@ -460,12 +469,14 @@ class Follower:
         self._bound[id(context)] = instance
         return instance
 
-    def _bind(self, context: Any, variant: Variant, arrays: Sequence[Any]) -> Instance:
+    def _bind(
+        self, context: Any, variant: Variant, arrays: Sequence[Any], forms: Sequence[ArraySignature]
+    ) -> Instance:
         loaded = self.toolchain.load(variant.code)
         device = cuda_device.current_device()
         copies: dict[int, mirrors.Mirror] = {}
         written, held = [], []
-        for (use, place), array in zip(variant.arrays, arrays, strict=True):
+        for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
             if isinstance(array, np.ndarray):
                 try:
                     mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
@@ -476,13 +487,11 @@ class Follower:
                 address = mirror.address_of(array)
                 if use.written:
                     written.append((mirror, array))
-                strides = array.strides
             else:
-                self._refuse_other_device(array, place, device)
                 held.append(array)
                 address = address_of(array)
-                strides = array_signature(array, "live").strides or ()
-            loaded.fill(use.slot.symbol, use.slot.pack(address, array_shape(array), strides))
+                self._refuse_other_device(address, place, device)
+            loaded.fill(use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ()))
         if self._settings.follow:
             unchanged = unchanged_predicate([*variant.frozen, *roots(variant.arrays, arrays)])
         else:
@@ -494,9 +503,10 @@ class Follower:
             mirror.users[instance] = self.function.__name__
         return instance
 
-    def _refuse_other_device(self, array: Any, place: Place, device: int) -> None:
-        address = address_of(array)
-        home = cuda_device.pointer_device(address) if address else None
+    def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
+        if not address or cuda_device.ordinal_of(address) == device:
+            return
+        home = cuda_device.pointer_device(address)
         if home is not None and home != device:
             raise CaptureError(
                 OTHER_DEVICE.format(name=place.name, kernel=self.function.__name__, home=home, device=device)

@@ -23,7 +23,8 @@ def device_dtype(array: Any) -> np.dtype[Any]:
         return np.dtype(array.dtype)
     interface = array.__cuda_array_interface__
     kind = interface["typestr"]
-    return np.dtype((interface.get("descr") if kind[1] == "V" else None) or kind)
+    dtype: np.dtype[Any] = np.dtype((interface.get("descr") if kind[1] == "V" else None) or kind)
+    return dtype
 
 
 def storage_check(value: object) -> Callable[[], bool] | None:

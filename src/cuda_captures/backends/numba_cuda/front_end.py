@@ -60,9 +60,9 @@ def ask_for_constants(func_ir: Any, session: Session) -> None:
     for block in func_ir.blocks.values():
         for assign in block.find_insts(ir.assign_types):
             if isinstance(assign.value, ir.expr_types) and assign.value.op == "call":
-                asked = assign.value.args[0] if assign.value.args else None
                 captured = constant_asked_for(func_ir, assign.value)
                 if captured is not None:
+                    asked = assign.value.args[0]
                     constant = session.capture(captured.place, captured.value, captured.function, "constant")
                     type_stand_ins(constant)
                     assign.value = ir.Global(captured.name, constant, assign.loc)

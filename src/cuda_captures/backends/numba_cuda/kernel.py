@@ -228,9 +228,13 @@ class NumbaCudaToolchain:
     def load(self, code: Code) -> BoundKernel:
         library = code.product._codelibrary
         extensions = self.options.get("extensions") or []
-        module, cufunc = library.load_instance()
+        context = devices.get_context()
+        if not code.uses and (library._setup_functions or library._teardown_functions):
+            # Callbacks are upstream's affair: they are called when the context lets go of the module.
+            return BoundKernel(code, None, library.get_cufunc(), extensions)
+        module, cufunc = library.load_instance(context)
         bound = BoundKernel(code, module, cufunc, extensions)
-        library.instances[devices.get_context().device.id] = bound
+        library.instances[context.device.id] = bound
         return bound
 
     @property

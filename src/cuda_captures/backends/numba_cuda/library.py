@@ -32,6 +32,7 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         self.written: set[Hashable] = set()
         self.effects: Effects | None = None
         session = current()
+        self._images: dict[int, bytes] = {}  # machine code, by device
         self.instances: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # the last, by device
         self.cc = session.cc if session is not None else None
 
@@ -91,15 +92,18 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         loaded = self.instances.get(devices.get_context().device.id)
         return loaded._codelibrary.get_cufunc() if loaded is not None else super().get_cufunc()
 
-    def load_instance(self) -> tuple[Any, Any]:
+    def load_instance(self, context: Any) -> tuple[Any, Any]:
         """Load the machine code once more into the current context: a module with slots of its own, and its kernel.
 
         Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
         this module is unloaded when it is let go of.
         """
-        context = devices.get_context()
-        image = ObjectCode.from_cubin(bytes(self.get_cubin().code))
-        module = driver.load_module_image(context, image, self._setup_functions, self._teardown_functions)
+        image = self._images.get(context.device.id)
+        if image is None:
+            image = self._images[context.device.id] = bytes(self.get_cubin().code)
+        # Another object for each: upstream loads one of them once, however often it is asked.
+        code = ObjectCode.from_cubin(image)
+        module = driver.load_module_image(context, code, self._setup_functions, self._teardown_functions)
         return module, module.get_function(self._entry_name)
 
     def discard_modules(self) -> None:

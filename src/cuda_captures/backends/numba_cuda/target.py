@@ -81,6 +81,7 @@ def target_of(cc: tuple[int, int] | None = None) -> dict[str, Any]:
         "backend": "numba-cuda",
         "cc": f"{cc[0]}.{cc[1]}",
         "nrt": bool(getattr(config, "CUDA_ENABLE_NRT", False)),
+        "warn of uninitialised variables": bool(getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)),
         **versions(),
     }
 
