@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +29,18 @@ import pytest
 import xxhash
 
 from cuda_captures.watch import Watch, watch
-from edits import EDITS, LIBC, Bytes, Edit, address_of, advise, anonymous, compiled_edits, mapped_anew, thrown_away
+from edits import EDITS, LIBC, Bytes, address_of, advise, anonymous, compiled_edits, mapped_anew, thrown_away
 
 EDITS_EACH = int(os.environ.get("CUDA_CAPTURES_EDITS", "20000"))
 THREADS = 4
+POLLERS = 2
 PROCESSES = 2
-ROUND = 400  # edits of one thread between two stops
-BURST = 4_000  # of one thread of compiled code
+ROUND = 100  # edits of one thread between two stops, at most
+BURST = 4_000  # of one thread of compiled code, likewise
 SHARED = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+
+
+Meddle = Callable[["Device", int, int], None]
 
 
 @dataclass
@@ -46,10 +51,11 @@ class Device:
     watch: Watch
     memory: bytearray
 
-    def update(self, chance: random.Random) -> int:
+    def update(self, chance: random.Random, meddle: Meddle) -> int:
         """Send what is to be sent.  Now and then an upload fails half-way."""
         total = 0
         for start, stop in self.watch.poll():
+            meddle(self, start, stop)
             fails = chance.random() < 0.02
             if fails:
                 stop = chance.randint(start, stop)
@@ -57,13 +63,14 @@ class Device:
                 end = min(at + 300_000, stop)
                 staged = self.host[at:end].copy()
                 self.memory[at:end] = staged.data
+                meddle(self, at, end)
                 self.watch.sent(at, staged)
             total += stop - start
             if fails:
                 break
         return total
 
-    def write(self, chance: random.Random) -> None:
+    def write(self, chance: random.Random, meddle: Meddle) -> None:
         """A kernel writes, and what it wrote is copied back."""
         size = chance.choice((1, 100, 5000, 60_000))
         start = chance.randrange(len(self.host))
@@ -71,6 +78,7 @@ class Device:
         written = np.frombuffer(chance.randbytes(stop - start), np.uint8)
         self.memory[start:stop] = written.data
         np.copyto(self.host[start:stop], written)
+        meddle(self, start, stop)
         self.watch.received(start, written)
 
     def missed(self) -> int:
@@ -118,7 +126,7 @@ def heap(_: int = 0) -> Bytes:
 
 
 HOSTS: dict[str, list[Callable[[], Bytes]]] = {
-    "pages": [lambda: private(1 << 20, False), heap, heap, lambda: private(8 << 20, True)],
+    "pages": [lambda: private(1 << 20, False), heap, heap, lambda: private(4 << 20, True)],
     "bytes": [lambda: np.zeros(100, np.uint8), heap, lambda: private(64 << 10, False)],
     "digest": [heap, lambda: private(3 << 20, False)],
     "shared bytes": [lambda: anonymous(50_000, SHARED)],
@@ -153,8 +161,8 @@ def fight(case: str, edits: int, seed: int = 0) -> Outcome:
     chance = random.Random(seed)
     hosts = [make() for make in HOSTS[case]]
     devices = [device for host in hosts for device in devices_of(host, way)]
-    kinds: list[Edit] = list(EDITS)
-    writers = _Writers(hosts, kinds, rough=way == "pages", seed=seed)
+    pollers = [_Poller(devices[number::POLLERS], random.Random(seed + number)) for number in range(POLLERS)]
+    writers = _Writers(hosts, rough=way == "pages", seed=seed)
     others = _Processes(hosts, shared=case.startswith("shared"), seed=seed)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(2e-5)
@@ -163,30 +171,27 @@ def fight(case: str, edits: int, seed: int = 0) -> Outcome:
         while outcome.edits < edits:
             writers.start()
             others.start()
-            while writers.busy or others.busy:
-                for device in chance.sample(devices, 3 if len(devices) > 6 else 1):
-                    outcome.sent += device.update(chance)
-                    outcome.polls += 1
-                if chance.random() < 0.3:
-                    chance.choice(devices).write(chance)
-                if chance.random() < 0.005:
-                    _fork_and_write(hosts)
+            with ThreadPoolExecutor(POLLERS) as pool:
+                busy = lambda: writers.busy or others.busy  # noqa: E731
+                for poll in [pool.submit(poller.run, busy) for poller in pollers]:
+                    poll.result()
+            if chance.random() < 0.02:
+                _fork_and_write(hosts)
             others.meanwhile()
             by_processes = others.stop()
             outcome.by_processes += by_processes
             outcome.edits += writers.stop() + by_processes
             outcome.stops += 1
-            for device in chance.sample(devices, len(devices)):
-                while True:  # an upload that failed half-way is tried again
-                    outcome.sent += device.update(chance)
-                    outcome.polls += 1
-                    if not device.watch.poll():
-                        break
+            for poller in pollers:
+                poller.finish()
             outcome.missed += sum(device.missed() for device in devices)
     finally:
         sys.setswitchinterval(interval)
         outcome.seconds = time.perf_counter() - begin
         outcome.ways = {device.watch.way for device in devices}
+        outcome.edits += sum(poller.edits for poller in pollers)
+        outcome.polls = sum(poller.polls for poller in pollers)
+        outcome.sent = sum(poller.sent for poller in pollers)
         writers.close()
         others.close()
         for device in devices:
@@ -194,11 +199,58 @@ def fight(case: str, edits: int, seed: int = 0) -> Outcome:
     return outcome
 
 
+class _Poller:
+    """Keeps some devices up to date, and meddles with its own work at the worst moments."""
+
+    def __init__(self, devices: list[Device], chance: random.Random) -> None:
+        self._devices, self._chance = devices, chance
+        self.edits = self.polls = self.sent = 0
+
+    def run(self, busy: Callable[[], bool]) -> None:
+        """Poll, send and write for as long as others edit, and once at least."""
+        while True:
+            device = self._chance.choice(self._devices)
+            self._update(device, self._meddle)
+            if self._chance.random() < 0.3:
+                device.write(self._chance, self._meddle)
+            if not busy():
+                return
+
+    def finish(self) -> None:
+        """Send what is left, when nobody edits any more."""
+        for device in self._chance.sample(self._devices, len(self._devices)):
+            self._update(device, _leave_alone)
+            while device.watch.poll():  # an upload that failed half-way is tried again
+                self._update(device, _leave_alone)
+
+    def _update(self, device: Device, meddle: Meddle) -> None:
+        self.sent += device.update(self._chance, meddle)
+        self.polls += 1
+
+    def _meddle(self, device: Device, start: int, stop: int) -> None:
+        """Edit what is being sent or was just received, and let another device find the edit first."""
+        chance = self._chance
+        if chance.random() < 0.3 and start < stop:
+            at = chance.choice((start, stop - 1, chance.randrange(start, stop)))
+            device.host[at] ^= chance.randrange(1, 256)
+            self.edits += 1
+            if chance.random() < 0.2:
+                device.host[at] = device.memory[at]  # and take it back
+        if chance.random() < 0.5:
+            other = chance.choice(self._devices)
+            if other is not device:
+                self._update(other, _leave_alone)
+
+
+def _leave_alone(device: Device, start: int, stop: int) -> None:
+    pass
+
+
 class _Writers:
     """Threads that edit between two stops."""
 
-    def __init__(self, hosts: list[Bytes], kinds: list[Edit], rough: bool, seed: int) -> None:
-        self._hosts, self._kinds, self._rough = hosts, kinds, rough
+    def __init__(self, hosts: list[Bytes], rough: bool, seed: int) -> None:
+        self._hosts, self._rough = hosts, rough
         self._compiled = compiled_edits()
         if self._compiled is not None:
             self._compiled(np.zeros(10, np.uint8), 1, 1)
@@ -227,12 +279,13 @@ class _Writers:
 
     def _round(self, number: int, chance: random.Random) -> int:
         if number == 0 and self._compiled is not None:
-            self._compiled(chance.choice(self._hosts), BURST, chance.getrandbits(60))
-            return BURST
+            count = chance.choice((3, BURST))
+            self._compiled(chance.choice(self._hosts), count, chance.getrandbits(60))
+            return count
         done = 0
-        for _ in range(ROUND):
+        for _ in range(chance.choice((0, 1, 3, ROUND))):
             host = chance.choice(self._hosts)
-            done += chance.choice(self._kinds)(host, chance)
+            done += chance.choice(EDITS)(host, chance)
             if self._rough and host.base is not None and chance.random() < 0.002:
                 done += chance.choice((thrown_away, mapped_anew))(host, chance)
         return done
