@@ -1,4 +1,4 @@
-"""Kernels compiled by the numba-cuda backend with captures, and executed on the CPU.
+"""Kernels compiled with captures by the compiler under test, and executed on the CPU.
 
 What a launch does on a GPU happens here on the host: the names are read, the specialisation for what they mean is
 taken or compiled, its slots are filled, every thread runs.  Slots lead to the arrays themselves, so there are no
@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba.cuda.core import sigutils
 
-from cpu_execution import execute, types_of
+import backends_under_test
 from cuda_captures.binding import Follower
 from cuda_captures.code import Code
 
@@ -48,18 +47,18 @@ class CapturedKernel:
         cc: tuple[int, int] = (9, 0),
         **options: Any,
     ) -> None:
-        from cuda_captures.backends.numba_cuda.kernel import NumbaCudaToolchain
-
-        argtypes, _ = sigutils.normalize_signature(argtypes)
+        self.backend = backends_under_test.current()
         self.function = getattr(kernel, "py_func", kernel)
-        options = {"debug": False, "opt": not options.get("debug"), "lto": not options.get("debug"), **options}
-        self.toolchain = NumbaCudaToolchain(self.function, argtypes, options, None)
-        self.toolchain.cc = cc
+        self.toolchain = self.backend.toolchain(self.function, argtypes, cc, options)
         self.follower = Follower(self.function, self.toolchain, captures)
 
     def code(self) -> Code:
         """The code for what the names mean now."""
         return self.follower.variant().code
+
+    def cubin(self) -> bytes:
+        """The machine code for what the names mean now."""
+        return self.backend.cubin(self.code().product)
 
     @property
     def compilations(self) -> int:
@@ -74,7 +73,7 @@ class CapturedKernel:
             array = place.read()
             slots[use.slot.symbol] = use.slot.pack(array.ctypes.data, array.shape, array.strides)
             memory.append(array if use.written else readonly(array))
-        execute(variant.code.product, args, grid, block, slots, memory=memory, optimise=optimise)
+        self.backend.execute(self.toolchain, variant, args, grid, block, slots, memory, optimise)
 
 
 def readonly(array: Array) -> Array:
@@ -82,6 +81,11 @@ def readonly(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def types_of(*args: Any) -> tuple[Any, ...]:
+    """The types that the compiler under test gives arguments."""
+    return backends_under_test.current().types_of(*args)
 
 
 def launch(kernel: Any, *args: Any, grid: Any = 1, block: Any = 1, **options: Any) -> CapturedKernel:

@@ -8,7 +8,8 @@ import textwrap
 from typing import Any
 
 import numpy as np
-from numba import cuda
+
+import backends_under_test
 
 _numbers = itertools.count()
 
@@ -33,6 +34,7 @@ def namespace(source: str, **names: Any) -> dict[str, Any]:
     source = textwrap.dedent(source)
     file = f"<generated {next(_numbers)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    found: dict[str, Any] = {"__name__": f"generated_{file.strip('<>').split()[1]}", "np": np, "cuda": cuda, **names}
+    found: dict[str, Any] = {"__name__": f"generated_{file.strip('<>').split()[1]}", "np": np, **names}
+    found.setdefault("cuda", backends_under_test.cuda())
     exec(compile(source, file, "exec"), found)
     return found

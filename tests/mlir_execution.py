@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from cpu_arguments import Region, integer_cell, region_of, scalar_cells
 from cpu_execution import Executable, three
 from cpu_translation import translate
 
-CC = (10, 0)
+CHIP = re.compile(r'chip = "sm_\w+"')
 
 
 def types_of(*args: Any) -> tuple[Any, ...]:
@@ -74,13 +75,16 @@ class _Entry:
 
 _executables: weakref.WeakKeyDictionary[Any, dict[bool, Executable]] = weakref.WeakKeyDictionary()
 
-# Promises to LLVM that the host's need not have, in spellings that numba's own replacement does not know.
-PROMISES = re.compile(r"^attributes #.*\n| #[0-9]+(?= ?[{]?$)|(?<= )(?:noundef |nonnull )*range\([^)]*\) ", re.MULTILINE)
+# Promises to LLVM in spellings that numba's own replacement of IR does not know.
+PROMISES = re.compile(
+    r"^attributes #.*\n| #[0-9]+(?= ?[{]?$)|(?<= )(?:noundef |nonnull )*range\([^)]*\) ", re.MULTILINE
+)
 
 
 def llvm_of(product: Any) -> str:
     """The LLVM IR of a compiled kernel, as the harness reads it."""
-    text = get_llvmir(product, {"chip": "sm_100"})
+    module = CHIP.sub('chip = "sm_100"', product.metadata["mlir_module_optimized"])
+    text = get_llvmir(SimpleNamespace(metadata={"mlir_module_optimized": module}), {"chip": "sm_100"})
     return PROMISES.sub("", text).replace(" common global ", " global ")
 
 

@@ -1,4 +1,4 @@
-"""Captured arrays as numba-cuda lowers them, executed on the CPU and compared with NumPy bit for bit."""
+"""Captured arrays as each compiler lowers them, executed on the CPU and compared with NumPy bit for bit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numba.cuda import types
 
 import cuda_captures
 import layouts
 import linking
-from captured_kernels import CapturedKernel, launch
+from backends_under_test import INSTALLED, using
+from captured_kernels import CapturedKernel, launch, types_of
 from containers import CONTAINERS, Container, Program, programs
-from cpu_execution import types_of
 from generated import namespace
 from layouts import element_source, same
 
@@ -30,10 +29,10 @@ quick = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[He
 more = settings(quick, max_examples=3 * EXAMPLES)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def captures() -> Iterator[None]:
-    """Captures joined to numba-cuda."""
-    with cuda_captures.enabled():
+@pytest.fixture(autouse=True, scope="module", params=INSTALLED)
+def captures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Captures, with each compiler in turn."""
+    with using(request.param), cuda_captures.enabled():
         yield
 
 
@@ -52,11 +51,11 @@ def only_slots(kernel: CapturedKernel) -> bool:
 
 def constants(kernel: CapturedKernel) -> dict[str, int]:
     """What the machine code has in constant memory."""
-    return linking.user_constants(linking.linked(kernel.code().product, None))
+    return linking.user_constants(kernel.cubin())
 
 
 @more
-@given(programs(), layouts.arrays())
+@given(programs(), layouts.arrays(unaligned=True))
 def test_reading_from_every_place(program: Program, array: Array) -> None:
     out = np.zeros(array.size, array.dtype)
     kernel = run(program.kernel(array, element_source(array.ndim, "ARRAY")), out, block=max(array.size, 1))
@@ -124,7 +123,9 @@ def test_slices(container: Container, closure: bool, array_and_part: tuple[Array
 
 @quick
 @given(
-    st.sampled_from(CONTAINERS), st.booleans(), layouts.arrays(layouts.dtypes | layouts.record_dtypes, writable=True)
+    st.sampled_from(CONTAINERS),
+    st.booleans(),
+    layouts.arrays(layouts.dtypes | layouts.record_dtypes, writable=True, unaligned=True),
 )
 def test_writing(container: Container, closure: bool, array: Array) -> None:
     lines = [
@@ -185,12 +186,13 @@ def test_atomics(container: Container, closure: bool, array: Array, data: st.Dat
         before.append(expected[index])
         with np.errstate(over="ignore"):
             expected[index] = function(expected[index], array.dtype.type(value))
-    index = element_source(array.ndim, container.expression, "places[i]").removeprefix(container.expression)
-    index_source = index[1:-1] if array.ndim == 1 else f"({index[1:-1]})"
+    subscript = element_source(array.ndim, container.expression, "places[i]").removeprefix(container.expression)[1:-1]
+    if array.ndim > 1:
+        subscript = f"({subscript})"
     lines = [
         "def kernel(places, seen):",
         "    i = cuda.grid(1)",
-        f"    seen[i] = cuda.atomic.{operation}({container.expression}, {index_source}, seen.dtype.type(i))",
+        f"    seen[i] = cuda.atomic.{operation}({container.expression}, {subscript}, seen.dtype.type(i))",
     ]
     seen = np.zeros(threads, array.dtype)
     launch(Program(container, closure).function(array, lines), places, seen, block=threads)
@@ -275,7 +277,7 @@ def test_a_general_version_knows_that_arrays_are_contiguous(order: Any, ndim: in
     element = element_source(ndim, "ARRAY", f"(i - {len(items)})")
     access = f"({', '.join(items)})[i] if i < {len(items)} else {element}"
     program = Program(BARE)
-    kernel = CapturedKernel(program.kernel(arrays[0], access), (types.int64[::1],))
+    kernel = CapturedKernel(program.kernel(arrays[0], access), "void(int64[::1])")
     for number, array in enumerate(arrays):
         program.names["table"] = array
         out = np.zeros(len(items) + array.size, np.int64)
@@ -291,7 +293,7 @@ def test_rebinding_to_an_equal_array_compiles_nothing() -> None:
         table = np.arange(6.0)
         def kernel(out): out[cuda.grid(1)] = table[cuda.grid(1)]
     """)
-    kernel, out = CapturedKernel(made["kernel"], (types.float64[::1],)), np.zeros(6)
+    kernel, out = CapturedKernel(made["kernel"], "void(float64[::1])"), np.zeros(6)
     for factor in (1, 2, 3):
         made["table"] = np.arange(6.0) * factor
         kernel.launch(out, block=6)
@@ -304,7 +306,7 @@ def test_scalars_are_followed() -> None:
         table, scale = np.arange(6.0), 2
         def kernel(out): out[cuda.grid(1)] = table[cuda.grid(1)] * scale
     """)
-    kernel, out = CapturedKernel(made["kernel"], (types.float64[::1],)), np.zeros(6)
+    kernel, out = CapturedKernel(made["kernel"], "void(float64[::1])"), np.zeros(6)
     for scale, compilations in ((2, 1), (3, 2), (2, 2), (2.5, 3)):
         made["scale"] = scale
         kernel.launch(out, block=6)
@@ -333,7 +335,7 @@ def test_two_names_for_one_piece_of_memory(shift: int, optimise: bool) -> None:
     before = read[1]
     write[1:3] = before + 1, before + 2
     expected = [before, read[1], read[2]]
-    CapturedKernel(made["kernel"], (types.float64[::1],)).launch(out, optimise=optimise)
+    CapturedKernel(made["kernel"], "void(float64[::1])").launch(out, optimise=optimise)
     assert out.tolist() == expected
     assert memory.tolist() == expected_memory.tolist()
 
@@ -348,7 +350,7 @@ def test_a_mapped_array_that_is_an_argument_too(optimise: bool) -> None:
             out[0] = before + 1
             out[1] = table[0]
     """)
-    kernel = CapturedKernel(made["kernel"], (types.float64[::1],), captures="mapped")
+    kernel = CapturedKernel(made["kernel"], "void(float64[::1])", captures="mapped")
     kernel.launch(made["table"], optimise=optimise)
     assert made["table"].tolist() == [11.0, 11.0]
 
@@ -413,7 +415,7 @@ def test_options(options: dict[str, Any], cc: tuple[int, int]) -> None:
     out, i = np.zeros(6), np.arange(6)
     kernel = launch(made["kernel"], out, block=6, cc=cc, **options)
     assert out.tolist() == made["state"][0].tolist() == made["table"][i % 3, i % 2].tolist()
-    assert linking.compute_capability(linking.linked(kernel.code().product, None)) == cc
+    assert linking.compute_capability(kernel.cubin()) == cc
     assert sorted(constants(kernel).values()) == [8, 8]
 
 
