@@ -7,6 +7,7 @@ would fill them.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -200,12 +201,19 @@ def new_kernel_dispatcher(self: Any) -> Any:
     nor the copies of what the kernel captures.
     """
     reference = weakref.ref(self)
+    native: list[int] = []  # its address: a reference would be one to itself
 
     def compile_for_native(args: Any) -> Any:
+        # It is about to load a kernel without captures.  Upstream never destroys one that has: doing so corrupts the
+        # heap (seen with 0.6.0), so it stays, with what it loads, as it does upstream.
+        while native:
+            ctypes.pythonapi.Py_IncRef(ctypes.c_void_p(native.pop()))
         return MLIRDispatcher._compile(reference(), args)
 
     self._compile = compile_for_native
-    return upstream_new_kernel_dispatcher(self)
+    made = upstream_new_kernel_dispatcher(self)
+    native.append(id(made))
+    return made
 
 
 def verify_target_options(kws: dict[str, Any]) -> dict[str, Any]:
