@@ -53,10 +53,12 @@ def arrays(
     max_dims: int = 3,
     min_side: int = 0,
     writable: bool = False,
+    unaligned: bool = False,
 ) -> Array:
     """An array with axes in any order, gaps, reversed axes, repeated ones (stride 0), or a field of records.
 
-    With ``writable``, no two elements share memory.
+    With ``writable``, no two elements share memory.  With ``unaligned``, the records may be packed, so that elements
+    are at odd addresses.
     """
     kind = dtype if isinstance(dtype, np.dtype) else draw(dtype)
     sides_drawn = st.sampled_from([side for side in (2, 3, 1, 4, 0) if side >= min_side])
@@ -72,8 +74,9 @@ def arrays(
     sides_in_memory = [sides[axis] for axis in order]
     count = int(np.prod(sides_in_memory, dtype=np.int64))
     elements = random_elements(kind, count, seed)
-    if in_records:  # aligned, so the gap is a multiple of the alignment
-        records = np.zeros(count, np.dtype([("before", "i1"), ("here", kind), ("after", "i4")], align=True))
+    if in_records:
+        aligned = not (unaligned and draw(st.booleans()))
+        records = np.zeros(count, np.dtype([("before", "i1"), ("here", kind), ("after", "i4")], align=aligned))
         records["here"] = elements
         elements = records["here"]
     laid = elements.reshape(sides_in_memory).transpose(np.argsort(order))
