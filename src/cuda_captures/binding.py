@@ -46,8 +46,8 @@ class Loaded(Protocol):
     def launchable(self) -> Any:
         """The backend's kernel."""
 
-    def fill(self, symbol: str, data: bytes) -> None:
-        """Write a slot."""
+    def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
+        """Write the slots, each by its symbol, before the first launch."""
 
 
 class Toolchain(Protocol):
@@ -66,7 +66,7 @@ class Toolchain(Protocol):
     def compile(self, session: Session) -> Code:
         """Compile for what the names mean now."""
 
-    def load(self, code: Code) -> Loaded:
+    def load(self, code: Code, context: Any) -> Loaded:
         """Load code into the current context once more."""
 
     def fetch(self, key: Key) -> Code | None:
@@ -472,10 +472,10 @@ class Follower:
     def _bind(
         self, context: Any, variant: Variant, arrays: Sequence[Any], forms: Sequence[ArraySignature]
     ) -> Instance:
-        loaded = self.toolchain.load(variant.code)
+        loaded = self.toolchain.load(variant.code, context)
         device = cuda_device.current_device()
         copies: dict[int, mirrors.Mirror] = {}
-        written, held = [], []
+        written, held, slots = [], [], []
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
             if isinstance(array, np.ndarray):
                 try:
@@ -491,7 +491,8 @@ class Follower:
                 held.append(array)
                 address = address_of(array)
                 self._refuse_other_device(address, place, device)
-            loaded.fill(use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ()))
+            slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
+        loaded.fill(slots)
         if self._settings.follow:
             unchanged = unchanged_predicate([*variant.frozen, *roots(variant.arrays, arrays)])
         else:

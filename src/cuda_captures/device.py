@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ __all__ = [
     "pointer_device",
     "relaxed_capture",
     "write_symbol",
+    "write_symbols",
 ]
 
 _MEMORY_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
@@ -52,6 +53,8 @@ class Context:
         Given by the driver, never used again for another context.
     device
         Ordinal of its device.
+    launch
+        The launch that has just been made, while copies note it; under ``mirrors.LAUNCH_LOCK``.
 
     Kept for the life of the process, as it owns nothing but handles that go with the context.  Any thread may use it.
     """
@@ -59,6 +62,7 @@ class Context:
     def __init__(self, identifier: int, device: int) -> None:
         self.id = identifier
         self.device = device
+        self.launch: Launch | None = None
         self._events: list[int] = []  # append and pop are atomic: an event may come back from a finalizer
         self._stream: int | None = None
         self._lock = threading.Lock()
@@ -80,6 +84,28 @@ class Context:
         event = Event(self, handle)
         event.record(stream)
         return event
+
+
+class Launch:
+    """A launch that has just been made: asked about once, however many copies note it.
+
+    Attributes
+    ----------
+    stream
+        Handle.
+    capturing
+        Whether it went into a graph.
+    identifier, event
+        Of the stream, and after the launch; once somebody needs them.
+    """
+
+    __slots__ = ("capturing", "event", "identifier", "stream")
+
+    def __init__(self, stream: int, capturing: bool) -> None:
+        self.stream = stream
+        self.capturing = capturing
+        self.identifier = 0
+        self.event: Event | None = None
 
 
 class Event:
@@ -280,11 +306,17 @@ def write_symbol(address: int, data: bytes) -> None:
     data
         What it shall hold.
     """
+    write_symbols([(address, data)])
+
+
+def write_symbols(symbols: Sequence[tuple[int, bytes]]) -> None:
+    """Fill several symbols, as :func:`write_symbol` does one."""
     context = current()
-    source = ctypes.create_string_buffer(data, len(data))
+    sources = [ctypes.create_string_buffer(data, len(data)) for _, data in symbols]
     with relaxed_capture():
         # On a stream of our own: the synchronous copy would wait for the kernels of every blocking stream.
-        driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
+        for (address, data), source in zip(symbols, sources, strict=True):
+            driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
         driver.calls.stream_synchronize(context.stream)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,11 +20,13 @@ from numba.cuda.dispatcher import get_current_device as upstream_get_current_dev
 from cuda_captures import mirrors
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
+from cuda_captures.device import write_symbols
 from cuda_captures.discovery import Discovery
 from cuda_captures.key import Key, Unkeyable
 from cuda_captures.session import Session, compiling, current
 
 from . import cache, target
+from .library import Loaded
 
 UpstreamKernel = _Kernel
 
@@ -155,32 +157,22 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
 class BoundKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
     """One loaded module instance as upstream's launch sees a kernel."""
 
-    def __init__(self, code: Code, module: Any, cufunc: Any, extensions: list[Any]) -> None:
+    def __init__(self, code: Code, loaded: Any, extensions: list[Any]) -> None:
         self.__dict__.update(vars(code.product))
-        self._module = module  # a function of upstream's refers to its module weakly
         self.code = code
         self.extensions = extensions
-        self._codelibrary = _Loaded(cufunc)
+        self._codelibrary = loaded
         UpstreamKernel.bind(self)
 
-    def fill(self, symbol: str, data: bytes) -> None:
-        """Write a slot of this instance."""
-        pointer, _ = self._codelibrary.cufunc.module.get_global_symbol(symbol)
-        target.write(pointer, data)
+    def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
+        """Write the slots of this instance."""
+        if slots:
+            library = self._codelibrary.cufunc.module.handle
+            write_symbols([(target.symbol_address(library, symbol), data) for symbol, data in slots])
 
     @property
     def launchable(self) -> BoundKernel:
         return self
-
-
-class _Loaded:
-    """Stands where a kernel has its code library, and gives the one loaded function."""
-
-    def __init__(self, cufunc: Any) -> None:
-        self.cufunc = cufunc
-
-    def get_cufunc(self) -> Any:
-        return self.cufunc
 
 
 class NumbaCudaToolchain:
@@ -225,17 +217,13 @@ class NumbaCudaToolchain:
         strip(product)
         return code
 
-    def load(self, code: Code) -> BoundKernel:
+    def load(self, code: Code, context: Any) -> BoundKernel:
         library = code.product._codelibrary
         extensions = self.options.get("extensions") or []
-        context = devices.get_context()
         if not code.uses and (library._setup_functions or library._teardown_functions):
             # Callbacks are upstream's affair: they are called when the context lets go of the module.
-            return BoundKernel(code, None, library.get_cufunc(), extensions)
-        module, cufunc = library.load_instance(context)
-        bound = BoundKernel(code, module, cufunc, extensions)
-        library.instances[context.device.id] = bound
-        return bound
+            return BoundKernel(code, Loaded(None, library.get_cufunc()), extensions)
+        return BoundKernel(code, library.load_instance(context), extensions)
 
     @property
     def lock(self) -> Any:

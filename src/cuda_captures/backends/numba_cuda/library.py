@@ -19,6 +19,42 @@ from cuda_captures.writes import Effects, keys_of
 INVARIANT = re.compile(r", !invariant\.load ![0-9]+")
 
 
+class Function:
+    """What a launch needs of upstream's loaded function, which also asks the driver for every attribute."""
+
+    __slots__ = ("kernel", "module", "name")
+
+    def __init__(self, module: Any, kernel: Any, name: str) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.name = name
+
+    def set_shared_memory_carveout(self, carveout: int) -> None:
+        """Prefer a share of shared memory, as upstream's function does."""
+        driver.Function(self.module, self.kernel, self.name).set_shared_memory_carveout(carveout)
+
+
+class Loaded:
+    """Stands where a kernel has its code library, and gives the one function that is loaded.
+
+    Holds the module, which upstream's functions refer to weakly; it is unloaded when this goes.
+    """
+
+    def __init__(self, module: Any, cufunc: Any) -> None:
+        self.module = module
+        self.cufunc = cufunc
+
+    def get_cufunc(self) -> Any:
+        """What a launch asks for."""
+        return self.cufunc
+
+    def upstream_function(self) -> Any:
+        """The function with its attributes."""
+        if isinstance(self.cufunc, Function):
+            return driver.Function(self.module, self.cufunc.kernel, self.cufunc.name)
+        return self.cufunc
+
+
 class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
     """A code library whose captured arrays are slots, defined when it is linked.
 
@@ -90,10 +126,10 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
     def get_cufunc(self) -> Any:
         # Asked for attributes such as registers per thread: any instance has them, whatever its slots hold.
         loaded = self.instances.get(devices.get_context().device.id)
-        return loaded._codelibrary.get_cufunc() if loaded is not None else super().get_cufunc()
+        return loaded.upstream_function() if loaded is not None else super().get_cufunc()
 
-    def load_instance(self, context: Any) -> tuple[Any, Any]:
-        """Load the machine code once more into the current context: a module with slots of its own, and its kernel.
+    def load_instance(self, context: Any) -> Loaded:
+        """Load the machine code once more into the current context, with slots of its own.
 
         Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
         this module is unloaded when it is let go of.
@@ -103,8 +139,10 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
             image = self._images[context.device.id] = bytes(self.get_cubin().code)
         # Another object for each: upstream loads one of them once, however often it is asked.
         code = ObjectCode.from_cubin(image)
-        module = driver.load_module_image(context, code, self._setup_functions, self._teardown_functions)
-        return module, module.get_function(self._entry_name)
+        module = driver.load_module_image(context, code, self._setup_functions or None, self._teardown_functions or None)
+        cufunc = Function(module, code.get_kernel(self._entry_name), self._entry_name)
+        loaded = self.instances[context.device.id] = Loaded(module, cufunc)
+        return loaded
 
     def discard_modules(self) -> None:
         """Drop the modules' objects, whose text has been made; they refer to what was compiled into them."""

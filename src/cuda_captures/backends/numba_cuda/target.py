@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib.metadata
 from collections.abc import Iterable
@@ -113,7 +112,6 @@ def stream_handle(stream: Any) -> int:
     return int(getattr(stream, "handle", stream) or 0)
 
 
-def write(pointer: Any, data: bytes) -> None:
-    """Write bytes to device memory, before anything that is launched from now on."""
-    buffer = ctypes.create_string_buffer(data, len(data))
-    driver.host_to_device(pointer, ctypes.addressof(buffer), len(data))
+def symbol_address(library: Any, symbol: str) -> int:
+    """Device address of a symbol of a loaded library, in the current context."""
+    return int(driver.driver.cuLibraryGetGlobal(library, symbol.encode())[0])

@@ -269,7 +269,7 @@ class MLIRToolchain:
         self.extras[code] = {name: result.metadata[name] for name in names if name in result.metadata}
         return code
 
-    def load(self, code: Code) -> BoundKernel:
+    def load(self, code: Code, context: Any) -> BoundKernel:
         return BoundKernel(code, self.py_func, bool(self.options.get("debug", False)), self._callbacks())
 
     def _callbacks(self) -> Callable[[int], None] | None:

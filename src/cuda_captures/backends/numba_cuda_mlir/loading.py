@@ -97,9 +97,9 @@ class BoundKernel:
     def launchable(self) -> BoundKernel:
         return self
 
-    def fill(self, symbol: str, data: bytes) -> None:
-        """Say what a slot shall hold."""
-        self.loader.slots.append((symbol, data))
+    def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
+        """Say what the slots shall hold."""
+        self.loader.slots += slots
 
     def configured(self, geometry: tuple[Any, ...]) -> Any:
         """The native launcher for a grid, a block, a stream, shared memory and a cluster."""
