@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import gc
-import mmap
-import multiprocessing
-import os
-import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from numpy.lib.stride_tricks import as_strided
 
-from cuda_captures import device, driver, mirrors, staging
+from copies_in_memory import Kernel, in_memory, kernels, seen
 from cuda_captures.driver import DriverError, OutOfDeviceMemory
 from cuda_captures.errors import CaptureError, CaptureTypingError
 from cuda_captures.extents import extent, is_dense
@@ -35,92 +26,9 @@ def fake() -> Iterator[MemoryDriver]:
     yield from in_memory()
 
 
-def in_memory(**options: Any) -> Iterator[MemoryDriver]:
-    fake = MemoryDriver(**options)
-    before = install(fake)
-    try:
-        yield fake
-    finally:
-        fake.streams.clear()  # the kernels that were launched hold what they use
-        gc.collect()
-        install(before)
-
-
-def install(table: Any) -> Any:
-    before = driver.calls
-    mirrors._mirrors.clear()
-    device._contexts.clear()
-    staging._stagings.clear()
-    driver.install(table)
-    return before
-
-
-def seen(fake: MemoryDriver, mirror: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array as a kernel would see it: through its address and its strides."""
-    if not array.size:
-        return array
-    low, high = extent(array)
-    first = int(array.__array_interface__["data"][0])
-    content = np.frombuffer(fake.read(mirror.address_of(array) - (first - low), high - low), np.uint8)
-    return np.ndarray(array.shape, array.dtype, content, first - low, array.strides)
-
-
-class Kernel:
-    """A launch as a backend makes it; the kernel itself compares and writes when the driver executes it."""
-
-    def __init__(self, fake: MemoryDriver) -> None:
-        self.fake = fake
-        self.wrong: list[str] = []
-
-    def launch(
-        self,
-        array: np.ndarray[Any, Any],
-        stream: int = 0,
-        owner: Any = None,
-        write: Any = None,
-        policy: str = "live",
-        device: int = 0,
-    ) -> Any:
-        self.fake.use(device)
-        mirror = None
-        while mirror is None:
-            with LAUNCH_LOCK:
-                mirror = self.made(array, stream, owner, write, policy, device)
-        if write is not None:
-            mirror.copy_back(array, stream, owner)
-        return mirror
-
-    def made(
-        self, array: np.ndarray[Any, Any], stream: int, owner: Any, write: Any, policy: str, device: int
-    ) -> Any | None:
-        """The copy that a launch has been made with; None if it was superseded meanwhile."""
-        mirror = acquire(array, device, policy=policy)
-        mirror.refresh(stream, writes=write is not None)
-        if mirror.superseded:
-            return None
-        expected = array.copy()
-
-        def work() -> None:
-            found = seen(self.fake, mirror, array)
-            if not (found == expected).all():
-                self.wrong.append(f"on stream {stream}: {found} instead of {expected}")
-            if write is not None:
-                element = np.asarray(write, array.dtype).tobytes()
-                for index in np.ndindex(array.shape):
-                    at = sum(i * s for i, s in zip(index, array.strides, strict=True))
-                    self.fake.write(mirror.address_of(array) + at, element)
-
-        self.fake.launch(stream, work)
-        mirror.used(stream, owner, writes=() if write is None else (array,))
-        return mirror
-
-
 @pytest.fixture
 def kernel(fake: MemoryDriver) -> Iterator[Kernel]:
-    kernel = Kernel(fake)
-    yield kernel
-    fake.finish()
-    assert not kernel.wrong
+    yield from kernels(fake)
 
 
 RECORD = np.dtype([("a", "i4"), ("b", "f8"), ("c", "u1")])
@@ -214,6 +122,19 @@ def test_an_upload_waits_for_launches_on_other_streams(kernel: Kernel) -> None:
     for stream, owner in ((0, None), (8, "mine"), (16, None), (2, None), (24, "mine too")):
         kernel.launch(array, stream, owner)
         array += 1
+
+
+def test_a_launch_is_asked_about_once_for_all_its_copies(fake: MemoryDriver) -> None:
+    arrays = [np.zeros(1000) for _ in range(8)]
+    held = [acquire(array, 0) for array in arrays]
+    for _ in range(3):
+        for mirror in held:
+            mirror.refresh(8)
+        fake.calls.clear()
+        fake.launch(8, lambda: None)
+        for mirror in held:
+            mirror.used(8, None)
+        assert fake.calls.total() - fake.calls["event_create"] == 3
 
 
 def test_an_upload_waits_for_the_last_of_many_launches(fake: MemoryDriver, kernel: Kernel) -> None:
@@ -413,101 +334,6 @@ def test_refreshing_a_snapshot_waits_for_launches_already_made(kernel: Kernel) -
     refresh_snapshot(array)
 
 
-# mapped arrays
-
-
-def test_a_mapped_array_is_used_in_place(fake: MemoryDriver) -> None:
-    array = np.zeros(100_000)
-    mirror = acquire(array[10:], 0, policy="mapped")
-    assert mirror.address_of(array[10:]) == array[10:].ctypes.data
-    assert sum(fake.registered.values()) >= array[10:].nbytes
-    mirror.refresh(0)
-    mirror.used(0, None)
-    mirror.copy_back(array, 0)
-    del mirror
-    gc.collect()
-    assert not fake.registered
-
-
-def test_mapped_arrays_on_one_page_share_its_registration(fake: MemoryDriver) -> None:
-    root = np.zeros(100_000, np.uint8)
-    parts = [root[100:200], root[300:400], root[5000:90_000], root[200:20_000]]
-    held = [acquire(part, 0, policy="mapped") for part in parts]
-    spans = sorted((start, start + size) for start, size in fake.registered.items())
-    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
-    while held:
-        for part in parts:
-            assert any(start <= part.ctypes.data < stop for start, stop in spans)
-        held.pop(0)
-        parts.pop(0)
-        gc.collect()
-        spans = sorted((start, start + size) for start, size in fake.registered.items())
-    assert not fake.registered
-
-
-def test_pages_that_another_library_registered_stay_registered(fake: MemoryDriver) -> None:
-    array = np.zeros(100_000)
-    start = array.ctypes.data // 4096 * 4096
-    fake.foreign_registered[start] = array.nbytes + 8192
-    mirror = acquire(array, 0, policy="mapped")
-    assert mirror.address_of(array) == array.ctypes.data
-    del mirror
-    gc.collect()
-    assert fake.foreign_registered
-    assert not fake.registered
-
-
-def test_memory_that_cannot_be_mapped_is_refused(fake: MemoryDriver) -> None:
-    array = np.zeros(1000)
-    fake.fail("host_register", 1)
-    with pytest.raises(CaptureError, match=r"8,000 bytes.*cannot be page-locked"):
-        acquire(array, 0, policy="mapped")
-    assert not fake.registered
-    assert acquire(array, 0, policy="mapped")
-
-
-def test_registrations_go_before_the_memory(fake: MemoryDriver) -> None:
-    memory = mmap.mmap(-1, 1 << 20)
-    array = np.frombuffer(memory, np.uint8)
-    mirror = acquire(array, 0, policy="mapped")
-    del array
-    gc.collect()
-    assert mirror.superseded
-    assert not fake.registered
-
-
-def test_copies_of_mapped_memory_are_watched_by_its_bytes(kernel: Kernel) -> None:
-    array = np.zeros(100_000)
-    live = kernel.launch(array)
-    mapped = acquire(array, 0, policy="mapped")
-    array[5] = 1
-    assert kernel.launch(array) is live
-    assert live.way == "digest"
-    del mapped, live
-    kernel.fake.finish()
-    kernel.fake.streams.clear()
-    gc.collect()
-    assert kernel.launch(array).way == kernel.launch(np.zeros(100_000)).way
-
-
-def test_page_locked_memory_is_watched_by_its_bytes(fake: MemoryDriver, kernel: Kernel) -> None:
-    array = np.zeros(100_000)
-    fake.foreign_registered[array.ctypes.data] = array.nbytes
-    mirror = kernel.launch(array)
-    assert mirror.way == "digest"
-    if "page-locked" not in mirror.why:
-        assert kernel.launch(np.zeros(100_000)).way == "digest"
-
-
-def test_memory_that_is_page_locked_later_is_watched_by_its_bytes(fake: MemoryDriver, kernel: Kernel) -> None:
-    array = np.zeros(100_000)
-    mirror = kernel.launch(array)
-    fake.foreign_registered[array.ctypes.data] = array.nbytes
-    array[:] = 1  # page-locking counts as an edit
-    kernel.launch(array)
-    assert mirror.way == "digest"
-
-
 # failures
 
 
@@ -597,7 +423,7 @@ def test_inside_a_capture_nothing_but_the_launch_is_captured(fake: MemoryDriver,
 
 def test_copies_come_and_go_while_another_thread_captures(fake: MemoryDriver, kernel: Kernel) -> None:
     fake.capturing.add(24)
-    array = np.zeros(1 << 20)
+    array = np.zeros(3000)
     mirror = kernel.launch(array, 8)
     array[:] = 1
     assert kernel.launch(array, 16) is mirror
@@ -623,6 +449,7 @@ def test_a_copy_that_a_graph_may_read_stays_until_its_holder_goes(fake: MemoryDr
     array = np.zeros(1000)
     mirror = kernel.launch(array, 8)
     fake.capturing.add(8)
+    mirror.refresh(8)
     mirror.used(8, None)
     fake.capturing.clear()
     fake.finish()
@@ -634,84 +461,6 @@ def test_a_copy_that_a_graph_may_read_stays_until_its_holder_goes(fake: MemoryDr
     del mirror
     gc.collect()
     assert fake.held() == 0
-
-
-# threads and processes
-
-
-def test_an_edit_beside_an_array_that_another_thread_is_writing(fake: MemoryDriver, kernel: Kernel) -> None:
-    root = np.zeros(1000)
-    x, y = root[:500], root[500:]
-    mirror = kernel.launch(x, 24)
-    with LAUNCH_LOCK:
-        mirror.refresh(8, writes=True)
-        fake.launch(8, lambda: fake.write(mirror.address_of(x), np.full(500, 9.0).tobytes()))
-        mirror.used(8, "owner", writes=(x,))
-    y[0] = 1  # another thread edits what lies on the same page, and launches, before the first one is home
-    fake.before["copy_to_device"] = lambda: fake.stream_synchronize(8)
-    kernel.launch(y, 16, "other")
-    mirror.copy_back(x, 8)
-    assert (x == 9).all()
-    assert y[0] == 1
-    kernel.launch(root)
-
-
-def test_threads_that_edit_and_launch(fake: MemoryDriver, kernel: Kernel) -> None:
-    root = np.zeros(8 * 1000)
-
-    def work(number: int) -> None:
-        mine = root[number * 1000 : (number + 1) * 1000]
-        for value in range(60):
-            mine[value] = value
-            kernel.launch(mine, 8 * (number + 1), "owner", write=value if value % 3 == 0 else None)
-            if value % 3 == 0:
-                assert (mine == value).all()
-            fake.step()
-
-    with ThreadPoolExecutor(8) as threads:
-        for done in [threads.submit(work, number) for number in range(8)]:
-            done.result()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a Unix thing")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_is_told_so_instead_of_hanging(fake: MemoryDriver, kernel: Kernel) -> None:
-    array = np.zeros(1000)
-    mirror = kernel.launch(array)
-    holding, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with LAUNCH_LOCK:
-            holding.set()
-            go_on.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    holding.wait()
-
-    def child(answers: Any) -> None:
-        nonlocal mirror
-        try:
-            acquire(array, 0)
-        except CaptureError as error:
-            answers.put(str(error))
-        del mirror
-        gc.collect()
-        answers.put(len(memory()))
-
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    process = context.Process(target=child, args=(answers,))
-    process.start()
-    try:
-        assert "forked" in answers.get(timeout=20)
-        assert answers.get(timeout=20) == 0
-    finally:
-        process.join(20)
-        go_on.set()
-        thread.join()
-    assert process.exitcode == 0
-    assert fake.held() > 0
 
 
 def test_streams_are_not_kept_for_ever(fake: MemoryDriver, kernel: Kernel) -> None:
@@ -740,99 +489,3 @@ def test_dense_means_every_byte_is_an_element() -> None:
     assert not is_dense(np.zeros(9)[::2])
     assert not is_dense(np.zeros(9, RECORD)[["a", "c"]])
     assert not is_dense(np.zeros(9, np.dtype([("a", "i1"), ("b", "f8")], align=True)))
-
-
-class LaunchesAndEdits(RuleBasedStateMachine):
-    """Random edits, launches, copies back, rebindings and deletions over overlapping views of a few buffers.
-
-    Every kernel compares, when the driver executes it at last, what it sees with what the array was at its launch.
-    """
-
-    arrays = Bundle("arrays")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fake = MemoryDriver()
-        self.before = install(self.fake)
-        self.kernel = Kernel(self.fake)
-        self.held: list[Any] = []
-
-    @initialize(target=arrays, size=st.sampled_from([40, 3000, 300_000]))
-    def first(self, size: int) -> np.ndarray[Any, Any]:
-        return np.zeros(size, np.int32)
-
-    @rule(target=arrays, size=st.sampled_from([7, 3000, 300_000]))
-    def new(self, size: int) -> np.ndarray[Any, Any]:
-        return np.arange(size, dtype=np.int32)
-
-    @rule(target=arrays, array=arrays, data=st.data())
-    def view(self, array: np.ndarray[Any, Any], data: st.DataObject) -> np.ndarray[Any, Any]:
-        start = data.draw(st.integers(0, max(array.size - 1, 0)))
-        stop = data.draw(st.integers(start, min(array.size, start + 400)))
-        return array[start:stop][:: data.draw(st.sampled_from([1, 1, -1, 3, -2]))]
-
-    @rule(target=arrays, array=consumes(arrays), size=st.integers(1, 5000))
-    def resize(self, array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-        if array.base is None and array.flags.owndata:
-            self.fake.finish()
-            return np.zeros(size, np.int32)
-        return array
-
-    @rule(array=arrays, value=st.integers(-100, 100), data=st.data())
-    def edit(self, array: np.ndarray[Any, Any], value: int, data: st.DataObject) -> None:
-        if array.size:
-            start = data.draw(st.integers(0, array.size - 1))
-            array[start : start + data.draw(st.sampled_from([1, 50, 100_000]))] = value
-
-    @rule(array=arrays, stream=st.sampled_from([0, 2, 8, 16, 24]), owned=st.booleans(), on=st.integers(0, 1))
-    def launch(self, array: np.ndarray[Any, Any], stream: int, owned: bool, on: int) -> None:
-        owner = "owner" if owned and stream > 2 else None
-        self.held.append(self.kernel.launch(array, stream + 100 * on * (stream > 2), owner, device=on))
-
-    @rule(array=arrays, stream=st.sampled_from([0, 8, 16]), value=st.integers(-100, 100))
-    def launch_that_writes(self, array: np.ndarray[Any, Any], stream: int, value: int) -> None:
-        array = array[:500]
-        self.held.append(self.kernel.launch(array, stream, None, write=value))
-        assert (array == value).all()
-
-    @rule(array=consumes(arrays))
-    def delete(self, array: np.ndarray[Any, Any]) -> None:
-        pass
-
-    @rule(keep=st.integers(0, 3))
-    def let_go(self, keep: int) -> None:
-        del self.held[keep:]
-
-    @rule()
-    def step(self) -> None:
-        self.fake.step()
-
-    @rule(stream=st.sampled_from([0, 2, 8, 16, 24]))
-    def synchronize(self, stream: int) -> None:
-        self.fake.stream_synchronize(stream)
-
-    @rule(call=st.sampled_from(["copy_to_device", "mem_alloc", "event_record", "event_create"]), array=arrays)
-    def launch_that_fails(self, call: str, array: np.ndarray[Any, Any]) -> None:
-        self.fake.fail(call, 1, 2)
-        with suppress(DriverError):
-            self.held.append(self.kernel.launch(array, 8))
-        self.fake.failures.clear()
-
-    @invariant()
-    def every_kernel_saw_its_array(self) -> None:
-        assert not self.kernel.wrong
-
-    def teardown(self) -> None:
-        try:
-            self.fake.finish()
-            assert not self.kernel.wrong
-            self.fake.streams.clear()
-            self.held.clear()
-            gc.collect()
-            assert self.fake.held(0) == self.fake.held(1) == 0
-        finally:
-            install(self.before)
-
-
-TestLaunchesAndEdits = LaunchesAndEdits.TestCase
-TestLaunchesAndEdits.settings = hypothesis_settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -185,6 +185,7 @@ class Mirror:
             if writes and not self._inside(stream, capturing):
                 self._ordering.before_upload(stream)
             self._launching = not self.superseded
+            self.context.launch = None
 
     def _update(self, ranges: list[Range], stream: int, capturing: bool | None) -> None:
         if not self._reachable():

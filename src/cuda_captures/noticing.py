@@ -10,7 +10,7 @@ from cuda_captures.extents import Array, Extent
 from cuda_captures.spans import Range
 from cuda_captures.watch import watch
 
-PROBES = 8  # edited ranges that are tested for having been page-locked
+PROBES = 4  # edited ranges that are tested for having been page-locked
 PAGE_LOCKED = "page-locked memory, which a device may write unseen by the page tables"
 
 

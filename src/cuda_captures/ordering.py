@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 from cuda_captures import driver
-from cuda_captures.device import Context, Event, is_capturing, relaxed_capture
+from cuda_captures.device import Context, Event, Launch, is_capturing, relaxed_capture
 from cuda_captures.errors import CaptureError
 
 # The handles of the legacy default stream.  The per-thread default stream is another stream in each thread, so its
@@ -66,7 +66,10 @@ class Ordering:
         if stream in LEGACY:
             self._owned[stream] = None
             return
-        if is_capturing(stream) if capturing is None else capturing:
+        launch = self._context.launch
+        if launch is None or launch.stream != stream:
+            launch = self._context.launch = Launch(stream, is_capturing(stream) if capturing is None else capturing)
+        if launch.capturing:
             self.in_graphs = True
             return
         if owner is not None and self._owned.setdefault(stream, owner) is owner:
@@ -74,12 +77,10 @@ class Ordering:
                 self._forget_finished()
             return
         # The same stream's later event covers its earlier one; a new stream with an old handle has a new identifier.
-        identifier = driver.calls.stream_id(stream)
-        event = self._foreign.get(identifier)
-        if event is not None:
-            event.record(stream)
-            return
-        self._foreign[identifier] = self._context.record(stream)
+        if launch.event is None:
+            launch.identifier = driver.calls.stream_id(stream)
+            launch.event = self._context.record(stream)
+        self._foreign[launch.identifier] = launch.event
         if len(self._foreign) > MANY:
             self._forget_finished()
 
