@@ -104,17 +104,20 @@ def test_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(SIMULATOR, reason="the simulator has no joints")
-def test_a_joint_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_captures.backends.numba_cuda import joints
+def test_a_joint_that_is_missing() -> None:
+    from cuda_captures.backends.joining import check_joints
 
     strange = (
         ("numba.cuda.dispatcher", "CUDADispatcher.no_such_method", ()),
         ("numba.cuda.dispatcher", "CUDADispatcher.compile", ("self", "flavour")),
+        ("numba.cuda.no_such_module", "anything", None),
     )
-    monkeypatch.setattr(joints, "JOINTS", (*joints.JOINTS, *strange))
-    text = r"no_such_method is missing\n.*CUDADispatcher.compile.* has no parameter flavour"
+    text = (
+        r"numba-cuda \d+\.\d+\.\d+ is not built as cuda-captures expects(.|\n)*no_such_method is missing\n"
+        r".*CUDADispatcher.compile.* has no parameter flavour\n.*no_such_module cannot be imported"
+    )
     with pytest.raises(cuda_captures.CaptureVersionError, match=text):
-        joints.check()
+        check_joints("numba-cuda", strange)
 
 
 @pytest.mark.skipif(SIMULATOR, reason="asks about a compiler")

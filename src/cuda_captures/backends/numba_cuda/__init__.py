@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuda_captures.backends.joining import check_joints
 from cuda_captures.backends.patching import Patches
 
 from . import joints
@@ -19,7 +20,7 @@ def enable() -> None:
     CaptureVersionError
         If this numba-cuda is not one that the backend was made for; nothing is changed then.
     """
-    joints.check()
+    check_joints("numba-cuda", joints.JOINTS)
 
     from numba.cuda import codegen, lowering
     from numba.cuda import dispatcher as upstream_dispatcher
@@ -32,7 +33,7 @@ def enable() -> None:
     replacements: tuple[tuple[Any, str, Any], ...] = (
         (interpreter.Interpreter, "interpret", front_end.interpret),
         (typeinfer, "TypeInferer", front_end.CaptureTypeInferer),
-        (CUDATypingContext, "resolve_module_constants", our_lowering.resolve_module_constants),
+        (CUDATypingContext, "resolve_module_constants", front_end.resolve_module_constants),
         (CUDATargetContext, "get_getattr", our_lowering.get_getattr),
         (CUDATargetContext, "make_constant_array", our_lowering.make_constant_array),
         (lowering, "CUDALower", our_lowering.CaptureLower),

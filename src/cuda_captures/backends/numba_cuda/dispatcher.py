@@ -7,17 +7,13 @@ would fill them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 from weakref import WeakSet
 
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.dispatcher import CUDADispatcher
 
-from cuda_captures.binding import followed, value_token
-from cuda_captures.discovery import discover
-from cuda_captures.key import array_signature
-from cuda_captures.session import current
+from cuda_captures.backends.meanings import Meanings
 
 from .kernel import CaptureKernel, dispatching
 
@@ -29,8 +25,6 @@ upstream_configure = CUDADispatcher.configure.__wrapped__  # without its table
 
 # Device functions with compilations of ours, so that disabling can take these out of use.
 TOUCHED: WeakSet[Any] = WeakSet()
-
-PLAIN = "plain"  # the meaning of what was compiled without a session
 
 
 # Replaced at each enabling: kernels compiled while captures were disabled are then looked at again.
@@ -120,78 +114,23 @@ def get_call_template(self: Any, args: Any, kws: Any) -> Any:
     return upstream_get_call_template(self, args, kws)
 
 
-class Meanings:
-    """The compilations of one device function: by argument types, and by what its captures meant.
-
-    Belongs to the dispatcher and goes with it; used under the compiler's lock.
-    """
+class DeviceMeanings(Meanings):
+    """The compilations of one device function; knows which return types were asked for."""
 
     def __init__(self) -> None:
-        self.results: dict[tuple[Any, Hashable], Any] = {}
-        self.meanings: dict[int, Hashable] = {}
+        super().__init__()
         self.return_types: dict[Any, Any] = {}
-        self.held: list[Any] = []  # objects that a meaning knows by identity
 
     def select(self, dispatcher: Any, types: Any) -> bool:
-        """Make the compilation that means the same as now the one in use; False if there is none."""
-        types = tuple(types)
-        meaning, _ = meaning_now(dispatcher)
-        present = dispatcher.overloads.get(types)
-        if present is not None:
-            was = self.meanings.get(id(present), PLAIN)
-            if was == meaning:
-                return True
-            self.results[types, was] = present
-            self.meanings[id(present)] = was
-            if types not in self.return_types and not dispatcher._can_compile:
-                self.return_types[types] = present.signature.return_type
-            del dispatcher.overloads[types]
-        known = self.results.get((types, meaning))
-        if known is None:
-            return False
-        dispatcher.overloads[types] = known
-        return True
-
-    def note(self, dispatcher: Any, types: Any, result: Any) -> None:
-        """Remember what a compilation means."""
-        meaning, held = meaning_now(dispatcher)
-        self.results[tuple(types), meaning] = result
-        self.meanings[id(result)] = meaning
-        self.held.extend(held)
-
-    def forget_captures(self, dispatcher: Any) -> None:
-        """Leave only what was compiled without captures."""
-        for types in list(dispatcher.overloads):
-            if self.meanings.get(id(dispatcher.overloads[types]), PLAIN) != PLAIN:
-                del dispatcher.overloads[types]
-        dispatcher.overloads.update({types: r for (types, meaning), r in self.results.items() if meaning == PLAIN})
+        present = dispatcher.overloads.get(tuple(types))
+        if present is not None and not dispatcher._can_compile:  # compiled eagerly, for a signature
+            self.return_types.setdefault(tuple(types), present.signature.return_type)
+        return super().select(dispatcher, types)
 
 
-def meaning_now(dispatcher: Any) -> tuple[Hashable, list[Any]]:
-    """What the captures of a device function, and of those it calls, mean now; and the objects it names by identity."""
-    session = current()
-    if session is None:
-        return PLAIN, []
-    parts: list[Hashable] = []
-    held: list[Any] = []
-    for capture in discover(dispatcher).captures:
-        key = capture.place.key
-        if capture.kind == "array":
-            policy = session.policy(capture.place, capture.value)
-            signature = array_signature(capture.value, policy)
-            layout = session.layouts.get(key)
-            parts.append((key, signature if layout is None else signature.general(layout)))
-            if policy == "constant":
-                parts.append(capture.value.tobytes())
-        elif followed(capture):
-            parts.append((key, value_token(capture)))
-            held.append(capture.value)
-    return tuple(parts), held
-
-
-def _table(dispatcher: Any) -> Meanings:
+def _table(dispatcher: Any) -> DeviceMeanings:
     table = vars(dispatcher).get("_captures_meanings")
     if table is None:
-        table = dispatcher._captures_meanings = Meanings()
+        table = dispatcher._captures_meanings = DeviceMeanings()
         TOUCHED.add(dispatcher)
     return table

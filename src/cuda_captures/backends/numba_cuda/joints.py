@@ -1,18 +1,10 @@
-"""Where the layer is joined to numba-cuda: every private name that the backend reaches into, checked when enabling.
-
-If a name is missing or takes other parameters than expected, enabling refuses with the list instead of half-working.
-"""
+"""Where the layer is joined to numba-cuda: every private name that the backend reaches into, checked when enabling."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import inspect
+from cuda_captures.backends.joining import Joint
 
-from cuda_captures.errors import CaptureVersionError
-
-# (module, attribute, parameters that it must take; None for what is not called)
-JOINTS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
+JOINTS: tuple[Joint, ...] = (
     ("numba.cuda.core.interpreter", "Interpreter.interpret", ("self", "bytecode")),
     ("numba.cuda.core.typeinfer", "TypeInferer.typeof_global", ("self", "inst", "target", "gvar")),
     ("numba.cuda.core.typeinfer", "TypeInferer.propagate", ("self", "raise_errors")),
@@ -46,44 +38,3 @@ JOINTS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("numba.cuda.cudadrv.driver", "load_module_image", ("context", "object_code")),
     ("numba.cuda.core.caching", "Cache._index_key", ("self", "sig", "codegen")),
 )
-
-
-def check() -> None:
-    """Refuse a numba-cuda that this backend was not made for.
-
-    Raises
-    ------
-    CaptureVersionError
-        Naming the joints that are missing or of another shape.
-    """
-    faults = [fault for joint in JOINTS if (fault := fault_of(*joint)) is not None]
-    if faults:
-        raise CaptureVersionError(
-            SHAPE.format(
-                version=importlib.metadata.version("numba-cuda"), faults="\n".join(f"  {fault}" for fault in faults)
-            )
-        )
-
-
-def fault_of(module: str, attribute: str, parameters: tuple[str, ...] | None) -> str | None:
-    """What is wrong with one joint, or None."""
-    found: object = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            return f"{module}.{attribute} is missing"
-    if parameters is None:
-        return None
-    if not callable(found):
-        return f"{module}.{attribute} is not callable"
-    signature = inspect.signature(found)
-    missing = [name for name in parameters if name not in signature.parameters]
-    if missing:
-        return f"{module}.{attribute}{signature} has no parameter {', '.join(missing)}"
-    return None
-
-
-SHAPE = """\
-numba-cuda {version} is not built as cuda-captures expects, so captures were not enabled:
-{faults}
-Install a version that it was tested with, or report this with the lines above."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from numba.cuda import types
 from numba.cuda.core import sigutils
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.cudadrv import devices
@@ -17,7 +17,9 @@ from numba.cuda.cudadrv.linkable_code import LinkableCode
 from numba.cuda.dispatcher import _Kernel
 from numba.cuda.dispatcher import get_current_device as upstream_get_current_device
 
-from cuda_captures import mirrors
+from cuda_captures.backends.argument_types import signature_text
+from cuda_captures.backends.launching import launch_with_copies
+from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
 from cuda_captures.device import write_symbols
@@ -139,16 +141,13 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         self, instance: Instance, args: Any, griddim: Any, blockdim: Any, stream: Any, sharedmem: int
     ) -> None:
         handle = target.stream_handle(stream)
-        while True:
-            with mirrors.LAUNCH_LOCK:  # no other thread's update falls between refreshing and launching
-                if instance.ready(handle):
-                    try:
-                        UpstreamKernel.launch(instance.launchable, args, griddim, blockdim, stream, sharedmem)
-                    finally:
-                        instance.launched(handle, stream)
-                    break
-            instance = self.bound(handle)
-        instance.copy_back(handle, stream)
+        launch_with_copies(
+            instance,
+            handle,
+            stream,
+            lambda bound: UpstreamKernel.launch(bound, args, griddim, blockdim, stream, sharedmem),
+            lambda: self.bound(handle),
+        )
 
     def _reduce_states(self) -> dict[str, Any]:
         return cache.reduce(self.code)
@@ -188,7 +187,7 @@ class NumbaCudaToolchain:
         self.annotations: weakref.WeakKeyDictionary[Code, Any] = weakref.WeakKeyDictionary()
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
-        return target.signature_text(self.argtypes), options_of(self.options), target.target_of(self.cc)
+        return signature_text(types, self.argtypes), options_of(self.options), target.target_of(self.cc)
 
     def unseen(self, discovery: Discovery) -> list[str]:
         return target.unseen(discovery)
@@ -198,8 +197,7 @@ class NumbaCudaToolchain:
         if options.get("link"):
             options["link"] = list(options["link"])  # upstream appends to it
         session.cc = self.cc
-        with compiling(session), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with compiling(session), warnings_kept() as warned:
             try:
                 product = UpstreamKernel(self.py_func, self.argtypes, **options)
                 library = product._codelibrary
@@ -208,8 +206,6 @@ class NumbaCudaToolchain:
                 code = Code(uses_of(library), product, constant_bytes=constant_bytes(library))
             finally:
                 session.close()
-        for warning in warned:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         code.warned = bool(warned)
         if getattr(product, "launch_config_sensitive", False):
             code.why_private = ("its code depends on the launch configuration",)

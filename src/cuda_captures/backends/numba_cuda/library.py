@@ -139,7 +139,9 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
             image = self._images[context.device.id] = bytes(self.get_cubin().code)
         # Another object for each: upstream loads one of them once, however often it is asked.
         code = ObjectCode.from_cubin(image)
-        module = driver.load_module_image(context, code, self._setup_functions or None, self._teardown_functions or None)
+        module = driver.load_module_image(
+            context, code, self._setup_functions or None, self._teardown_functions or None
+        )
         cufunc = Function(module, code.get_kernel(self._entry_name), self._entry_name)
         loaded = self.instances[context.device.id] = Loaded(module, cufunc)
         return loaded

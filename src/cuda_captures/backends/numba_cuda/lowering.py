@@ -9,22 +9,21 @@ from typing import Any
 from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.lowering import CUDALower
-from numba.cuda.target import CUDATargetContext, CUDATypingContext
+from numba.cuda.target import CUDATargetContext
 
+from cuda_captures.backends.refusals import refuse_writes
 from cuda_captures.session import Captured, current
 from cuda_captures.slots import Slot
 from cuda_captures.writes import Effects, effects_of
 
 from .effects import DIALECT
-from .front_end import refuse_writes
-from .stand_ins import module_capture
+from .front_end import FRONT_END
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
 WORD = ir.IntType(64)
 
 upstream_make_constant_array = CUDATargetContext.make_constant_array
 upstream_get_getattr = CUDATargetContext.get_getattr
-upstream_resolve_module_constants = CUDATypingContext.resolve_module_constants
 
 
 def make_constant_array(self: Any, builder: Any, aryty: Any, arr: Any) -> Any:
@@ -98,17 +97,9 @@ def slot_symbol(module: Any, slot: Slot) -> Any:
     return symbol
 
 
-def resolve_module_constants(self: Any, typ: Any, attr: str) -> Any:
-    """Type of an attribute of a module."""
-    captured = module_capture(typ.pymod, attr)
-    if captured is None:
-        return upstream_resolve_module_constants(self, typ, attr)
-    return self.resolve_value_type(captured)
-
-
 def get_getattr(self: Any, typ: Any, attr: str) -> Any:
     """Lowering of an attribute; arrays of modules come through slots."""
-    captured = module_capture(typ.pymod, attr) if isinstance(typ, types.Module) else None
+    captured = FRONT_END.module_capture(typ.pymod, attr) if isinstance(typ, types.Module) else None
     if captured is None:
         return upstream_get_getattr(self, typ, attr)
 
@@ -119,7 +110,7 @@ def get_getattr(self: Any, typ: Any, attr: str) -> Any:
 
 
 class CaptureLower(CUDALower):  # type: ignore[misc]
-    """Lowering that knows which captured arrays a function writes, and lets accesses to them go through global memory."""
+    """Lowering that knows what a function writes, and lets accesses to captured arrays go through global memory."""
 
     effects: Effects | None = None
 

@@ -4,60 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Iterable
 from typing import Any
 
 import xxhash
-from numba.cuda import launchconfig, types
+from numba.cuda import launchconfig
 from numba.cuda.core import config
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.descriptor import cuda_target
 
 from cuda_captures.discovery import Discovery
-from cuda_captures.key import Unkeyable
-
-# Types whose text says all that the code depends on.
-PLAIN = (
-    types.Number,
-    types.Boolean,
-    types.NPDatetime,
-    types.NPTimedelta,
-    types.NoneType,
-    types.CharSeq,
-    types.UnicodeCharSeq,
-)
-
-
-def signature_text(argtypes: Iterable[Any]) -> str:
-    """Argument types as text for the key.
-
-    Raises
-    ------
-    Unkeyable
-        For types that refer to objects: functions, classes, pointers of unknown origin.
-    """
-    return "(" + ", ".join(type_text(typed, position) for position, typed in enumerate(argtypes)) + ")"
-
-
-def type_text(typed: Any, position: int) -> str:
-    """One argument type as text."""
-    if isinstance(typed, PLAIN):
-        return str(typed)
-    if isinstance(typed, types.Array):
-        access = "mutable" if typed.mutable else "readonly"
-        aligned = "aligned" if typed.aligned else "unaligned"
-        return f"array({type_text(typed.dtype, position)}, {typed.ndim}d, {typed.layout}, {access}, {aligned})"
-    if isinstance(typed, types.Record):
-        return str(typed)  # its text has every field's type and offset, the size and the alignment
-    if isinstance(typed, types.NestedArray):
-        return str(typed)
-    if isinstance(typed, types.BaseTuple):
-        names = getattr(typed, "fields", ())
-        items = ", ".join(type_text(item, position) for item in typed.types)
-        return f"tuple{tuple(names)}({items})"
-    if isinstance(typed, types.IntegerLiteral):
-        return str(typed)
-    raise Unkeyable([f"argument {position} has the type {typed}, which refers to an object"])
 
 
 @functools.lru_cache(maxsize=1)
