@@ -202,6 +202,115 @@ def compiling(cuda: Any, quick: bool) -> list[Figure]:
     return compared("compile", times, "128 B")
 
 
+def factory(cuda: Any, quick: bool) -> list[Figure]:
+    """Time from a factory's call to a launched kernel, each with a table of its own; the upload is taken out."""
+    import gc
+
+    import cuda_captures
+    from cuda_captures import copies
+
+    count = 100 if quick else 1000
+    uploading = [0.0]
+    send = copies.Mirror._send
+
+    def timed(self: Any, *arguments: Any) -> None:
+        begin = time.perf_counter()
+        send(self, *arguments)
+        uploading[0] += time.perf_counter() - begin
+
+    def make(table: Any) -> Any:
+        @cuda.jit
+        def kernel(out):
+            i = cuda.grid(1)
+            if i < out.size:
+                out[i] = table[i]
+
+        return kernel
+
+    out = cuda.to_device(np.zeros(4))
+    make(np.zeros(131_072))[1, 32](out)
+    gc.collect()
+    times: list[float] = []
+    kernels = []
+    copies.Mirror._send = timed  # type: ignore[method-assign]
+    try:
+        for number in range(count):
+            table = np.full(131_072, float(number))
+            uploading[0] = 0.0
+            begin = time.perf_counter()
+            kernel = make(table)
+            kernel[1, 32](out)
+            times.append((time.perf_counter() - begin - uploading[0]) * 1e6)
+            kernels.append((kernel, table))
+    finally:
+        copies.Mirror._send = send  # type: ignore[method-assign]
+    keys = {cuda_captures.report(kernel).specialisations[0].key for kernel, _ in kernels}
+    held = sum(copy.nbytes for copy in cuda_captures.memory())
+    del kernels, kernel, table
+    gc.collect()
+    left = sum(copy.nbytes for copy in cuda_captures.memory())
+    print(f"factory: {count} kernels, {len(keys)} compilation(s), mean {np.mean(times):.0f} us without the upload;")
+    print(f"  bytes of copies held {held:,}, left {left:,}")
+    return compared("factory", {"kernel with a table": times}, "kernel with a table")
+
+
+WARM = """
+import sys, time
+import numpy as np
+captured = sys.argv[1] == "captured"
+if captured:
+    import cuda_captures
+    cuda_captures.enable()
+from importlib import import_module
+cuda = import_module(sys.argv[2])
+table = np.arange(1000.0)
+if captured:
+    @cuda.jit(cache=True)
+    def kernel(out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[i]
+    arguments = ()
+else:
+    @cuda.jit(cache=True)
+    def kernel(out, table):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[i]
+    arguments = (cuda.to_device(table),)
+out = cuda.to_device(np.zeros(1000))
+cuda.synchronize()
+begin = time.perf_counter()
+kernel[8, 128](out, *arguments)
+cuda.synchronize()
+print((time.perf_counter() - begin) * 1e6)
+assert np.array_equal(out.copy_to_host(), table)
+"""
+
+
+def warm(cuda: Any, quick: bool) -> list[Figure]:
+    """First launch in a process with a warm disk cache: captured, and upstream with the table as an argument."""
+    import os
+    import subprocess
+    import sys
+    import tempfile
+
+    module = "numba.cuda" if cuda.__name__.startswith("numba.") else "numba_cuda_mlir.cuda"
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "warm.py")
+        with open(program, "w") as file:
+            file.write(WARM)
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "CUDA_CAPTURES": "0"}
+
+        def first(version: str) -> float:
+            command = [sys.executable, "-W", "ignore", program, version, module]
+            return float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+        first("captured"), first("argument")  # fills the cache
+        versions = {version: (lambda version=version: first(version)) for version in ("argument", "captured")}
+        return compared("warm start", interleaved(versions, 3 if quick else 9), "argument")
+
+
 WORK: dict[str, Callable[[Any, bool], list[Figure]]] = {
     "gather": gather,
     "stencil": stencil,
@@ -209,4 +318,6 @@ WORK: dict[str, Callable[[Any, bool], list[Figure]]] = {
     "edits": edits,
     "rebinding": rebinding,
     "compile": compiling,
+    "factory": factory,
+    "warm": warm,
 }
