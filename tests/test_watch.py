@@ -166,6 +166,23 @@ class TestEveryWay:
                 assert not (start < high and low < stop), "only what shares a page or a block may be sent again"
             send(watched, array)
 
+    def test_makes_ready_for_a_copy_back(self, array: Bytes, way: str) -> None:
+        one, two = settled(array, way), settled(array, way)
+        array[20_000] = 1
+        for value, (start, stop) in enumerate(((0, len(array)), (5000, 90_000), (17, 18)), 2):
+            one.receiving(start, stop - start)
+            written = np.full(stop - start, value, np.uint8)
+            np.copyto(array[start:stop], written)
+            one.received(start, written)
+            assert holds(send(two, array), start, stop - 1)
+            send(one, array)
+            assert one.poll() == []
+        one.receiving(10, 0)
+        one.receiving(30_000, 10_000)
+        array[35_000] = 1
+        assert holds(one.poll(), 35_000)
+        assert holds(two.poll(), 35_000)
+
     def test_an_edit_over_a_copy_back_is_one(self, array: Bytes, way: str) -> None:
         watched = settled(array, way)
         written = np.full(len(array), 7, np.uint8)

@@ -77,6 +77,8 @@ class Device:
         stop = min(start + size, len(self.host))
         written = np.frombuffer(chance.randbytes(stop - start), np.uint8)
         self.memory[start:stop] = written.data
+        if chance.random() < 0.5:
+            self.watch.receiving(start, stop - start)
         np.copyto(self.host[start:stop], written)
         meddle(self, start, stop)
         self.watch.received(start, written)

@@ -114,6 +114,8 @@ class Noticing(RuleBasedStateMachine):
         at %= copy.stop - copy.start
         written = np.full(min(size, copy.stop - copy.start - at), value, np.uint8)
         copy.memory[at : at + len(written)] = written.tobytes()
+        if data.draw(st.booleans()):
+            copy.watch.receiving(at, len(written))
         copy.host[at : at + len(written)] = written
         if data.draw(st.booleans()):  # meanwhile
             copy.host[data.draw(st.integers(at, at + len(written) - 1))] ^= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from pathlib import Path
 
 MAPS = Path("/proc/self/maps")
@@ -35,26 +36,28 @@ def why_not_private(start: int, stop: int) -> str | None:
     -----
     The format is in proc_pid_maps(5).  Memory that is gone and came back may be of another sort: ask again.
     """
+    # There can be tens of thousands of lines; they are in order.
+    lines = MAPS.read_bytes().splitlines()
     reached = start
-    with MAPS.open() as lines:
-        for line in lines:
-            fields = line.split(maxsplit=5)
-            low, high = (int(address, 16) for address in fields[0].split("-"))
-            if high <= reached:
-                continue
-            if low > reached:
-                break
-            reason = _reason(fields)
-            if reason is not None:
-                return reason
-            reached = high
-            if reached >= stop:
-                return None
+    for number in range(bisect_right(lines, start, key=_end_of), len(lines)):
+        low, high = (int(address, 16) for address in lines[number].split(None, 1)[0].split(b"-"))
+        if low > reached:
+            break
+        reason = _reason(lines[number].decode(errors="replace"))
+        if reason is not None:
+            return reason
+        reached = high
+        if reached >= stop:
+            return None
     raise NotMapped(f"no memory is mapped at {reached:#x}")
 
 
-def _reason(fields: list[str]) -> str | None:
-    _, permissions, _, device, inode, *rest = fields
+def _end_of(line: bytes) -> int:
+    return int(line[line.index(b"-") + 1 : line.index(b" ")], 16)
+
+
+def _reason(line: str) -> str | None:
+    _, permissions, _, device, inode, *rest = line.split(maxsplit=5)
     name = rest[0].strip() if rest else ""
     if permissions[3] != "p":
         return f"the memory is shared with other processes ({name or 'anonymous'})"

@@ -13,7 +13,7 @@ from collections import deque
 from cuda_captures.address_space import NotMapped, pinned_kilobytes, why_not_private
 from cuda_captures.errors import CaptureError
 from cuda_captures.page_trial import proven_writes
-from cuda_captures.pages import PAGE, CannotWatch, PageWrites, Scan
+from cuda_captures.pages import CannotWatch, PageWrites, Scan
 from cuda_captures.spans import Range, Spans
 
 GONE = (
@@ -85,7 +85,7 @@ class PageBook:
         self.lock = threading.RLock()
         self.scanning: Interest | None = None
         self._writes: PageWrites = proven_writes()
-        self._interests: list[Interest] = []
+        self._interests: dict[Interest, None] = {}
         self._leaving: deque[Interest] = deque()
         self._changing = False
 
@@ -103,14 +103,21 @@ class PageBook:
             if refused:
                 raise CannotWatch(refused)
             self._look(low, high)
-            self._writes.register(low, high)
-            interest = Interest(low, high, self._writes.scan(low, high))
-            interest.doubt()
             self._changing = True
-            self._interests.append(interest)
-            self._meet()
-            self._changing = False
-            return interest
+            try:
+                return self._added(low, high)
+            finally:
+                self._changing = False
+
+    def _added(self, low: int, high: int) -> Interest:
+        self._writes.register(low, high)
+        interest = Interest(low, high, self._writes.scan(low, high))
+        interest.doubt()
+        interest.near = tuple(other for other in self._interests if other.low < high and low < other.high)
+        self._interests[interest] = None
+        for other in interest.near:
+            other.near += (interest,)
+        return interest
 
     def forget(self, interest: Interest) -> None:
         """No longer watch for somebody; what nobody else watches becomes ordinary memory again.
@@ -120,7 +127,7 @@ class PageBook:
         self._leaving.append(interest)
         if self.pid == os.getpid() and self.lock.acquire(blocking=False):
             try:
-                if self.scanning is None and not self._changing:
+                if self.scanning is None:
                     self._drain()
             finally:
                 self.lock.release()
@@ -174,8 +181,13 @@ class PageBook:
         return found
 
     def part(self, low: int, high: int) -> Scan:
-        """A scan of the pages of part of an interest."""
-        return self._writes.scan(low // PAGE * PAGE, -(-high // PAGE) * PAGE)
+        """A scan of some of the pages of an interest."""
+        return self._writes.scan(low, high)
+
+    def unprotect(self, low: int, high: int) -> None:
+        """Count whole pages as written, before they are: that costs less than to find it out page by page."""
+        with self.lock:
+            self._writes.unprotect(low, high)
 
     def make_sure(self) -> None:
         """Make up for a scan that was broken off: what it found may be forgotten, so everything is in doubt."""
@@ -206,23 +218,23 @@ class PageBook:
         _refuse_pinned()
 
     def _drain(self) -> None:
-        while self._leaving:
-            interest = self._leaving.popleft()
-            if interest not in self._interests:
-                continue
-            self._interests.remove(interest)
-            alone = Spans([(interest.low, interest.high)])
-            for other in interest.near:
-                alone.remove(other.low, other.high)
-            self._meet()
-            for low, high in alone.ranges():
-                self._writes.unregister(low, high)
+        if not self._leaving or self._changing:
+            return
+        self._changing = True  # a finalizer may come in between, and must leave this alone
+        try:
+            while self._leaving:
+                self._remove(self._leaving.popleft())
+        finally:
+            self._changing = False
 
-    def _meet(self) -> None:
-        for one in self._interests:
-            one.near = tuple(
-                other for other in self._interests if other is not one and one.low < other.high and other.low < one.high
-            )
+    def _remove(self, interest: Interest) -> None:
+        self._interests.pop(interest, None)
+        alone = Spans([(interest.low, interest.high)])
+        for other in interest.near:
+            alone.remove(other.low, other.high)
+            other.near = tuple(one for one in other.near if one is not interest)
+        for low, high in alone.ranges():
+            self._writes.unregister(low, high)
 
     def refuse(self, start: int, stop: int, why: str) -> None:
         """Have the watches that meet some memory do without pages from their next poll on."""

@@ -52,6 +52,7 @@ def _request(direction: int, kind: int, number: int, size: int) -> int:
 _UFFDIO_API = _request(3, 0xAA, 0x3F, 24)
 _UFFDIO_REGISTER = _request(3, 0xAA, 0x00, 32)
 _UFFDIO_UNREGISTER = _request(2, 0xAA, 0x01, 16)
+_UFFDIO_WRITEPROTECT = _request(3, 0xAA, 0x06, 24)
 _PAGEMAP_SCAN = _request(3, ord("f"), 16, 96)
 
 # struct pm_scan_arg is an array of 64-bit words; where in it the kernel says how far it came.
@@ -153,6 +154,11 @@ class PageWrites:
         """No longer watch pages.  That they are gone is no error."""
         argument = (ctypes.c_uint64 * 2)(low, high - low)
         self.ioctl(self._faults, ctypes.c_ulong(_UFFDIO_UNREGISTER), ctypes.byref(argument))
+
+    def unprotect(self, low: int, high: int) -> None:
+        """Have pages count as written.  They need not be watched."""
+        argument = (ctypes.c_uint64 * 3)(low, high - low, 0)
+        self.ioctl(self._faults, ctypes.c_ulong(_UFFDIO_WRITEPROTECT), ctypes.byref(argument))
 
     def scan(self, low: int, high: int) -> Scan:
         """A scan of the pages from ``low`` to ``high``; made once, run often."""

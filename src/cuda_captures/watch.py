@@ -191,6 +191,19 @@ class Watch:
         if self._check is not None:
             self._check.sent(offset, view)
 
+    def receiving(self, offset: int, nbytes: int) -> None:
+        """Make ready for bytes from the device; :meth:`received` must follow.
+
+        Need not be called, but makes writing much of the host's memory several times as fast.
+
+        Parameters
+        ----------
+        offset, nbytes
+            Where they will be written.
+        """
+        if nbytes and self._pid == os.getpid():
+            self._way.receiving(offset, nbytes)
+
     def received(self, offset: int, data: Buffer) -> None:
         """Note that the device's bytes were written into the host's memory.
 

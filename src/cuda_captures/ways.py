@@ -6,16 +6,14 @@ Each remembers what was sent and is polled.  One caller at a time; :class:`cuda_
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
-import time
 import weakref
 from bisect import bisect_left, bisect_right
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import xxhash
 
+from cuda_captures.digests import digest_rate, digests
 from cuda_captures.page_book import PageBook, page_book
 from cuda_captures.pages import PAGE, CannotWatch, Scan
 from cuda_captures.spans import Range, Spans
@@ -40,6 +38,9 @@ class Way(Protocol):
 
     def sent(self, offset: int, data: memoryview) -> None:
         """Note that these bytes are on the device now, which were read from the host after the last poll."""
+
+    def receiving(self, offset: int, nbytes: int) -> None:
+        """Make ready for the device's bytes, which will be written into the host's memory."""
 
     def received(self, offset: int, data: memoryview) -> None:
         """Note that the device's bytes were written into the host's memory."""
@@ -67,6 +68,9 @@ class Unwritable:
 
     def sent(self, offset: int, data: memoryview) -> None:
         self._pending.remove(offset, offset + len(data))
+
+    def receiving(self, offset: int, nbytes: int) -> None:
+        """Nothing to make ready."""
 
     received = sent
 
@@ -116,6 +120,9 @@ class ComparedBytes:
         self._sent[offset : offset + len(data)] = data
         self._unknown.remove(offset, offset + len(data))
 
+    def receiving(self, offset: int, nbytes: int) -> None:
+        """Nothing to make ready."""
+
     received = sent
 
     def close(self) -> None:
@@ -126,7 +133,6 @@ class ComparedDigests:
     """Compares digests of what was sent with digests of what is there, piece by piece.
 
     A piece is what was sent at once, or a block of it, so that it does not matter how the sender cuts a range.
-    XXH3 with 128 bits: two contents that differ by chance have equal digests once in 10^38 times.
     """
 
     way = "digest"
@@ -140,14 +146,16 @@ class ComparedDigests:
 
     @property
     def cost(self) -> float:
-        return 1e-6 + len(self._host) / _digest_rate()
+        return 1e-6 + len(self._host) / digest_rate()
 
     def poll(self) -> list[Range]:
-        host, digest = self._host, xxhash.xxh3_128_digest
+        host = self._host
         differing = Spans(self._unknown.ranges())
-        for start, stop, expected in zip(self._starts, self._stops, self._digests, strict=True):
-            if digest(host[start:stop]) != expected:
-                differing.add(start, stop)
+        present = digests([host[start:stop] for start, stop in zip(self._starts, self._stops, strict=True)])
+        if present != self._digests:
+            for start, stop, one, other in zip(self._starts, self._stops, present, self._digests, strict=True):
+                if one != other:
+                    differing.add(start, stop)
         return differing.ranges()
 
     def sent(self, offset: int, data: memoryview) -> None:
@@ -156,7 +164,7 @@ class ComparedDigests:
             return
         starts = list(range(offset, stop, BLOCK))
         stops = [*starts[1:], stop]
-        digests = [xxhash.xxh3_128_digest(data[a - offset : b - offset]) for a, b in zip(starts, stops, strict=True)]
+        pieces = [data[one - offset : other - offset] for one, other in zip(starts, stops, strict=True)]
         first = bisect_right(self._stops, offset)
         last = bisect_left(self._starts, stop)
         if first < last:
@@ -166,7 +174,10 @@ class ComparedDigests:
         self._unknown.remove(offset, stop)
         self._starts[first:last] = starts
         self._stops[first:last] = stops
-        self._digests[first:last] = digests
+        self._digests[first:last] = digests(pieces)
+
+    def receiving(self, offset: int, nbytes: int) -> None:
+        """Nothing to make ready."""
 
     received = sent
 
@@ -230,10 +241,19 @@ class WatchedPages:
         for end in self._ends:
             end.note(offset, data)
 
+    def receiving(self, offset: int, nbytes: int) -> None:
+        low, high = self._whole(offset, nbytes)
+        if low < high:
+            self._book.unprotect(low, high)
+
+    def _whole(self, offset: int, nbytes: int) -> Range:
+        """Addresses of the pages that are watched and have any of some bytes on them."""
+        low, high = self._start + offset, self._start + offset + nbytes
+        return max(low // PAGE * PAGE, self._low), min(-(-high // PAGE) * PAGE, self._high)
+
     def received(self, offset: int, data: memoryview) -> None:
-        start, stop = self._start + offset, self._start + offset + len(data)
         book, interest = self._book, self._interest
-        low, high = max(start, self._low), min(stop, self._high)
+        low, high = self._whole(offset, len(data))
         if low < high:
             with book.lock:
                 if book.scanning is not None:
@@ -248,7 +268,7 @@ class WatchedPages:
         # An edit after the scan is found by the next one.
         for at in range(0, len(data), BLOCK):
             piece = data[at : at + BLOCK]
-            if _equal(start + at, piece):
+            if _equal(self._start + offset + at, piece):
                 self._pending.remove(offset + at, offset + at + len(piece))
             else:
                 self._pending.add(offset + at, offset + at + len(piece))
@@ -278,15 +298,3 @@ class _End:
 def _equal(address: int, data: memoryview) -> bool:
     other = np.frombuffer(data, np.uint8)
     return not _memcmp(ctypes.c_void_p(address), ctypes.c_void_p(other.ctypes.data), ctypes.c_size_t(len(other)))
-
-
-@functools.cache
-def _digest_rate() -> float:
-    """Bytes of this machine's memory that can be digested a second."""
-    data: Any = np.ones(4 << 20, np.uint8)
-    best = float("inf")
-    for _ in range(3):
-        begin = time.perf_counter()
-        xxhash.xxh3_128_digest(data)
-        best = min(best, time.perf_counter() - begin)
-    return len(data) / best
