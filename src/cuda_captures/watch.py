@@ -10,12 +10,18 @@ way                     for
 ``"digest"``            everything else: compared by digest with what was sent
 ======================  ============================================================================================
 
-What no way but ``"digest"`` and ``"bytes"`` can see, and what therefore must not happen to memory watched by pages, or
-must be said with :func:`forbid_pages`: writes past the page tables.  A device does them to memory that is page-locked
-for it.  Memory that is pinned with the kernel's knowledge (RDMA, io_uring buffers) is noticed.  Two writes of Linux
-itself go past the tables for moments: ``O_DIRECT`` reads, from when they begin until they are done, and writes by
-other processes (``process_vm_writev``, debuggers).  A poll between beginning and end of such a write can miss its
-end, so these must not run while a kernel is launched.
+Limits of ``"pages"``.  Linux notes a page as written when it is looked up for writing; who has looked it up before can
+write it later, unseen.
+
+- A device writes memory that is page-locked for it.  Ask CUDA, and say so with :func:`forbid_pages`.  Memory that is
+  pinned with Linux's knowledge (RDMA, io_uring's registered buffers) is noticed, for the whole process: ``VmPin``.
+- Reads from files opened with ``O_DIRECT`` look the pages up when they begin.  A poll *during* such a read into the
+  array misses what comes after it, about every second time when tried; a poll before or after it misses nothing.
+  Ordinary reads, ``readinto`` and ``recv`` of any kind are noticed page by page.
+- Other processes that write this one's memory: debuggers and ``process_vm_writev``, for the microseconds of one call;
+  those that have attached to it by XPMEM, always.
+
+Where that happens, force ``"digest"``.
 """
 
 from __future__ import annotations
