@@ -7,6 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from cuda_captures import backends
+
+if "numba-cuda" not in backends.present() or backends.simulating():
+    pytest.skip("needs numba-cuda's compiler, which is not here or simulated", allow_module_level=True)
+
 from numba.cuda import dispatcher as numba_dispatcher
 from numba.cuda import types
 from numba.cuda.compiler import compile_cuda, kernel_fixup
