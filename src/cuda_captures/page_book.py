@@ -12,6 +12,7 @@ from collections import deque
 
 from cuda_captures.address_space import NotMapped, pinned_kilobytes, why_not_private
 from cuda_captures.errors import CaptureError
+from cuda_captures.interest import Interest
 from cuda_captures.page_trial import proven_writes
 from cuda_captures.pages import CannotWatch, PageWrites, Scan
 from cuda_captures.spans import Range, Spans
@@ -20,40 +21,6 @@ GONE = (
     "the memory of a captured NumPy array is gone: {reason}.\n"
     "It was unmapped while the array, or an array that it is a view of, still refers to it; capture a copy instead."
 )
-
-
-class Interest:
-    """The pages that one watch asks about.
-
-    Attributes
-    ----------
-    low, high
-        Addresses of the first page, and of the one after the last.
-    scan
-        Of these pages.
-    told
-        What others found written among them, and this watch does not know yet.
-    near
-        Those interests that share pages with this one.
-    refused
-        Why these pages must not be watched any longer; empty as long as they may.
-
-    Notes
-    -----
-    Everything in it belongs to the holder of the book's lock.
-    """
-
-    __slots__ = ("high", "low", "near", "refused", "scan", "told")
-
-    def __init__(self, low: int, high: int, scan: Scan) -> None:
-        self.low, self.high, self.scan = low, high, scan
-        self.told = Spans()
-        self.near: tuple[Interest, ...] = ()
-        self.refused = ""
-
-    def doubt(self) -> None:
-        """Count everything as written."""
-        self.told.add(self.low, self.high)
 
 
 class PageBook:
