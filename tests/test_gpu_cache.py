@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from conftest import COMPILERS
 
 pytestmark = pytest.mark.gpu
@@ -189,35 +190,3 @@ def test_processes_at_once(processes: Processes) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: processes.run("closure", scale=number), range(8)))
     assert processes.run("closure")["hits"] == 1
-
-
-def test_what_cannot_be_identified_is_said_and_right(
-    compiler: str, cuda: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    import cuda_captures
-
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-
-    class Strange:
-        """An object that the key knows nothing of."""
-
-    strange = Strange()
-    table = np.arange(4.0)
-
-    @cuda.jit(cache=True)
-    def kernel(out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = table[i]
-            if i < 0:
-                strange  # noqa: B018
-
-    out = np.zeros(4)
-    try:
-        with pytest.warns(cuda_captures.CaptureWarning, match="`strange`"):
-            kernel[1, 32](out)
-    except Exception as error:
-        if isinstance(error, (AssertionError, pytest.fail.Exception)):
-            raise
-        pytest.skip(f"the compiler cannot type it: {type(error).__name__}")
-    assert np.array_equal(out, table)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import fcntl
 import os
+import struct
 from bisect import bisect_right
 from pathlib import Path
 
@@ -36,6 +40,50 @@ def why_not_private(start: int, stop: int) -> str | None:
     -----
     The format is in proc_pid_maps(5).  Memory that is gone and came back may be of another sort: ask again.
     """
+    pieces = _asked(start, stop)
+    if pieces is None:  # a kernel before 6.11 has to be read from the beginning
+        return _why_not_private_of_lines(start, stop)
+    for line in pieces:
+        reason = _reason(line)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _asked(start: int, stop: int) -> list[str] | None:
+    """The lines of the table for some memory, asked for one by one; None if the kernel cannot be asked.
+
+    A process with a GPU has thousands of mappings, and reading the whole table takes milliseconds.  The request is
+    PROCMAP_QUERY of linux/fs.h.
+    """
+    lines = []
+    name = ctypes.create_string_buffer(256)
+    descriptor = os.open(MAPS, os.O_RDONLY | os.O_CLOEXEC)  # each time: after a fork it would be the parent's
+    try:
+        while start < stop:
+            query = bytearray(_QUERY.pack(_QUERY.size, 0, start, *[0] * 8, len(name), 0, ctypes.addressof(name), 0))
+            try:
+                fcntl.ioctl(descriptor, _PROCMAP_QUERY, query)
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    raise NotMapped(f"no memory is mapped at {start:#x}") from None
+                return None
+            _, _, _, low, high, flags, _, offset, inode, major, minor, length, _, _, _ = _QUERY.unpack(query)
+            access = "".join(letter if flags & bit else "-" for letter, bit in (("r", 1), ("w", 2), ("x", 4)))
+            sharing = "s" if flags & 8 else "p"
+            called = name.raw[: max(length - 1, 0)].decode(errors="replace")
+            lines.append(f"{low:x}-{high:x} {access}{sharing} {offset:08x} {major:02x}:{minor:02x} {inode} {called}")
+            start = high
+    finally:
+        os.close(descriptor)
+    return lines
+
+
+_QUERY = struct.Struct("=9Q4I2Q")
+_PROCMAP_QUERY = 3 << 30 | _QUERY.size << 16 | ord("f") << 8 | 17
+
+
+def _why_not_private_of_lines(start: int, stop: int) -> str | None:
     # There can be tens of thousands of lines; they are in order.
     lines = MAPS.read_bytes().splitlines()
     reached = start

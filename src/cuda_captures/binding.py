@@ -309,7 +309,7 @@ class Follower:
                 finish(code, key, (), discovery)
                 if code.key is not None:
                     self.toolchain.store(code)
-            if code.key is not None and not code.warned:
+            if code.key is not None and not code.single:
                 CODES.add(code)
         return code
 

@@ -64,8 +64,9 @@ class Code:
         What the code was compiled from; None for code that cannot be shared.
     why_private
         For code without a key: the reasons, each with a name.
-    warned
-        Whether the compiler warned; then every kernel is compiled for itself, so that its author is warned too.
+    single
+        Whether every kernel is compiled for itself: because the compiler warned, so that each author is warned, or
+        because the code depends on the launch configuration.
     source
         How it was come by: ``"compiled"``, ``"process"`` (another kernel had it) or ``"disk"``.
     """
@@ -75,7 +76,7 @@ class Code:
     key: Key | None = None
     why_private: tuple[str, ...] = ()
     constant_bytes: int = 0
-    warned: bool = False
+    single: bool = False
     source: str = "compiled"
 
 

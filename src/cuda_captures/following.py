@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from types import CodeType
 
 import numpy as np
 
@@ -49,14 +48,16 @@ def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[]
         if check is not None:
             names[f"c{number}"] = check
             tests.append(f"c{number}()")
-    source = f"def unchanged():\n    return {' and '.join(tests) or 'True'}\n"
-    exec(_compiled(source), names)  # the text holds no name or value of the user's
-    return names["unchanged"]  # type: ignore[return-value]
+    return _maker(tuple(names), " and ".join(tests) or "True")(*names.values())
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(source: str) -> CodeType:
-    return compile(source, "<captured names>", "exec")
+def _maker(parameters: tuple[str, ...], test: str) -> Callable[..., Callable[[], bool]]:
+    """Makes predicates that are alike but for the objects in them; the text holds no name or value of the user's."""
+    source = f"def make({', '.join(parameters)}):\n    return lambda: {test}\n"
+    namespace: dict[str, Callable[..., Callable[[], bool]]] = {}
+    exec(compile(source, "<captured names>", "exec"), namespace)
+    return namespace["make"]
 
 
 def _reading(place: Place, number: int, names: dict[str, object]) -> str:

@@ -206,9 +206,8 @@ class NumbaCudaToolchain:
                 code = Code(uses_of(library), product, constant_bytes=constant_bytes(library))
             finally:
                 session.close()
-        code.warned = bool(warned)
-        if getattr(product, "launch_config_sensitive", False):
-            code.why_private = ("its code depends on the launch configuration",)
+        # Upstream's cache keeps the launch configuration that code depends on; the process's table does not.
+        code.single = bool(warned) or bool(getattr(product, "launch_config_sensitive", False))
         self.annotations[code] = product._type_annotation
         strip(product)
         return code

@@ -132,16 +132,16 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         """Load the machine code once more into the current context, with slots of its own.
 
         Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
-        this module is unloaded when it is let go of.
+        this module is unloaded when it is let go of.  That is cuda.core's doing, which owns the library; upstream's
+        own finaliser would unload it a second time and corrupt the heap (seen with numba-cuda 0.30.4).
         """
         image = self._images.get(context.device.id)
         if image is None:
             image = self._images[context.device.id] = bytes(self.get_cubin().code)
         # Another object for each: upstream loads one of them once, however often it is asked.
         code = ObjectCode.from_cubin(image)
-        module = driver.load_module_image(
-            context, code, self._setup_functions or None, self._teardown_functions or None
-        )
+        callbacks = self._setup_functions or None, self._teardown_functions or None
+        module = driver.CudaPythonModule(weakref.proxy(context), code, None, *callbacks)
         cufunc = Function(module, code.get_kernel(self._entry_name), self._entry_name)
         loaded = self.instances[context.device.id] = Loaded(module, cufunc)
         return loaded

@@ -43,7 +43,9 @@ def typeof_captured(value: Any) -> Any:
 
 
 def refuse_unaddressable(captured: Captured) -> None:
-    """Refuse arrays whose elements this compiler cannot address: its strides count elements, which it takes as aligned.
+    """Refuse arrays whose elements this compiler does not find.
+
+    Its strides count elements, which it takes for aligned; and of records and strings it takes no notice of strides.
 
     Raises
     ------
@@ -55,13 +57,22 @@ def refuse_unaddressable(captured: Captured) -> None:
         return
     strides = captured.value.__cuda_array_interface__.get("strides") if not captured.on_host else captured.value.strides
     itemsize = signature.dtype.itemsize
-    uneven = signature.dtype.kind not in "VSU" and any(stride % itemsize for stride in strides or ())
-    if uneven or not signature.aligned:
-        raise CaptureTypingError(
-            UNADDRESSABLE.format(
-                name=captured.name, where=captured.where(), strides=strides, itemsize=itemsize, dtype=signature.dtype
-            )
+    if signature.dtype.kind in "VSU":
+        found = signature.ndim == 1 and signature.layout == "C"
+        needed = "records and strings are taken from contiguous arrays of one dimension only"
+    else:
+        found = signature.aligned and not any(stride % itemsize for stride in strides or ())
+        needed = f"strides must be multiples of {itemsize} bytes, and the first element aligned"
+    if not found:
+        text = UNADDRESSABLE.format(
+            name=captured.name,
+            where=captured.where(),
+            strides=strides,
+            ndim=signature.ndim,
+            needed=needed,
+            dtype=signature.dtype,
         )
+        raise CaptureTypingError(text)
 
 
 FRONT_END = FrontEnd(
@@ -106,7 +117,6 @@ class CaptureTypeInferer(CaptureInference, TypeInferer):  # type: ignore[misc]
 
 
 UNADDRESSABLE = """\
-`{name}` has elements that numba-cuda-mlir cannot address: dtype {dtype}, strides {strides} bytes.
+numba-cuda-mlir does not find the elements of `{name}`: dtype {dtype}, dimensions {ndim}, strides {strides}; {needed}.
   {where}
-Its strides must be multiples of {itemsize} bytes, and its first element aligned. Capture a copy:
-`{name} = np.ascontiguousarray({name})`."""
+Capture a copy that it does: `{name} = np.ascontiguousarray({name})`, of one dimension for records and strings."""

@@ -263,7 +263,7 @@ class MLIRToolchain:
             code.why_private = ("its source is rewritten before it is compiled, with values that are not followed",)
         if "__launch_config__" in options:
             code.why_private = (*code.why_private, "its code depends on the launch configuration")
-        code.warned = bool(warned)
+        code.single = bool(warned)
         self.annotations[code] = result.type_annotation
         names = ("linker", "link_plan", "linked_external_link_items", "setup_callbacks", "teardown_callbacks")
         self.extras[code] = {name: result.metadata[name] for name in names if name in result.metadata}
