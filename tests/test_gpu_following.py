@@ -229,8 +229,13 @@ def test_verify(cuda: Any) -> None:
             assert np.array_equal(run(kernel), table[:4])
 
 
-def test_kernels_of_a_factory_share_code_and_leave_nothing(cuda: Any) -> None:
+def test_kernels_of_a_factory_share_code_and_leave_nothing(cuda: Any, compiler: str) -> None:
     import gc
+
+    if compiler == "numba-cuda-mlir":
+        pytest.skip(
+            "numba-cuda-mlir 0.6 never lets go of a kernel: its native launcher and its dispatcher hold each other"
+        )
 
     def make(table):
         @cuda.jit
