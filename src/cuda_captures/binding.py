@@ -27,7 +27,7 @@ from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointe
 from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.policy import Policy, check_policies, policy_of
-from cuda_captures.session import Session, is_array
+from cuda_captures.session import CONSTANT_LIMIT, Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.storage import address_of, producer_stream
@@ -35,6 +35,10 @@ from cuda_captures.storage import address_of, producer_stream
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
 VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
 MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
+
+# What the predicate raises for an emptied closure cell, and for a constant that is no array any more.  Reading the
+# names one by one then raises what Python does.
+UNREADABLE = (ValueError, AttributeError)
 
 CODES = CodeTable()
 
@@ -87,11 +91,14 @@ class Variant:
         identity test can never be fooled by another object at the same address.
     arrays
         The captured arrays, each with its place.
+    constants
+        Arrays whose contents were compiled in, as they were then.
     """
 
     code: Code
     frozen: tuple[tuple[Place, Any], ...]
     arrays: tuple[tuple[Use, Place], ...]
+    constants: tuple[Constant, ...] = ()
 
     def read_arrays(self) -> list[Any] | None:
         """What the names of arrays mean now; None if another name means something that the code was not made for."""
@@ -101,7 +108,38 @@ class Variant:
                 if now is MISSING:
                     place.read()  # raises what Python does
                 return None
+        if not all(constant.holds() for constant in self.constants):
+            return None
         return [place.read() for _, place in self.arrays]
+
+
+@dataclass(eq=False)
+class Constant:
+    """An array whose contents may be compiled in: at most as large as constant memory.
+
+    Parameters
+    ----------
+    place
+        Where it is.
+    form
+        What it was like, and under which policy.
+    contents
+        The bytes of its elements then.
+    signature
+        Gives the form that a name's array has now.
+    """
+
+    place: Place
+    form: ArraySignature
+    contents: bytes
+    signature: Callable[[str, Any], ArraySignature]
+
+    def holds(self) -> bool:
+        """Whether the array of this name still has the contents that were compiled in."""
+        array = self.place.read()
+        if not isinstance(array, np.ndarray) or self.signature(self.place.name, array) != self.form:
+            return False
+        return array.tobytes() == self.contents
 
 
 class Instance:
@@ -280,7 +318,12 @@ class Follower:
 
     def _add(self, token: Hashable, code: Code, discovery: Discovery) -> Variant:
         arrays = tuple((use, use.place_for(self.function)) for use in code.uses)
-        variant = Variant(code, frozen_of(discovery, arrays), arrays)
+        constants = tuple(
+            Constant(capture.place, self._signature(capture), contents, self._form)
+            for capture in discovery.arrays
+            if (contents := self._contents(discovery, capture)) is not None
+        )
+        variant = Variant(code, frozen_of(discovery, arrays), arrays, constants)
         self._variants[token] = variant
         while len(self._variants) > VARIANTS:
             self._variants.popitem(last=False)
@@ -329,7 +372,19 @@ class Follower:
         return key_of(discovery, signature=signature, options=options, target=target, forms=forms)
 
     def _signature(self, capture: Capture) -> Any:
-        return array_signature(capture.value, self._policy(capture.place.name, capture.value))
+        return self._form(capture.place.name, capture.value)
+
+    def _form(self, name: str, array: Any) -> ArraySignature:
+        return array_signature(array, self._policy(name, array))
+
+    def _contents(self, discovery: Discovery, capture: Capture) -> bytes | None:
+        """The contents of an array that may be compiled in; None for one that is captured by reference."""
+        array = capture.value
+        if not isinstance(array, np.ndarray) or array.nbytes > CONSTANT_LIMIT or array.dtype.hasobject:
+            return None
+        if discovery.asks_for_constants or self._policy(capture.place.name, array) == "constant":
+            return array.tobytes()
+        return None
 
     def _policy(self, name: str, array: Any) -> Policy:
         if not isinstance(array, np.ndarray):
@@ -342,7 +397,7 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if not is_array(array):
                 return None
-            form = array_signature(array, self._policy(place.name, array))
+            form = self._form(place.name, array)
             if not use.signature.accepts(form):
                 return None
             forms.append(form)
@@ -372,6 +427,7 @@ class Follower:
                 form = self._signature(capture)
                 layout = layouts.get(capture.place.key)
                 parts.append((capture.place.key, form if layout is None else form.general(layout)))
+                parts.append(self._contents(discovery, capture))
             elif followed(capture):
                 parts.append((capture.place.key, value_token(capture)))
         return tuple(parts)
@@ -419,7 +475,7 @@ class Follower:
             try:
                 if instance.unchanged():
                     return instance
-            except ValueError:  # an emptied closure cell: reading it below raises what Python does
+            except UNREADABLE:
                 pass
         return self.rebind(context, stream)
 
@@ -469,9 +525,7 @@ class Follower:
         self._bound[id(context)] = instance
         return instance
 
-    def _bind(
-        self, context: Any, variant: Variant, arrays: Sequence[Any], forms: Sequence[ArraySignature]
-    ) -> Instance:
+    def _bind(self, context: Any, variant: Variant, arrays: Sequence[Any], forms: Sequence[ArraySignature]) -> Instance:
         loaded = self.toolchain.load(variant.code, context)
         device = cuda_device.current_device()
         copies: dict[int, mirrors.Mirror] = {}
@@ -494,7 +548,8 @@ class Follower:
             slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
         loaded.fill(slots)
         if self._settings.follow:
-            unchanged = unchanged_predicate([*variant.frozen, *roots(variant.arrays, arrays)])
+            names = [*variant.frozen, *roots(variant.arrays, arrays)]
+            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants])
         else:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
             unchanged = _always
@@ -528,7 +583,7 @@ def _always() -> bool:
 def _unchanged(instance: Instance) -> bool:
     try:
         return instance.unchanged()
-    except ValueError:
+    except UNREADABLE:
         return False
 
 

@@ -17,13 +17,17 @@ from cuda_captures.discovery import MISSING, AttributePlace, CellPlace, GlobalPl
 from cuda_captures.storage import storage_check
 
 
-def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[], bool]:
+def unchanged_predicate(
+    expected: Sequence[tuple[Place, object]], constants: Sequence[tuple[Place, bytes]] = ()
+) -> Callable[[], bool]:
     """A function that tells whether each place still holds the object that it held.
 
     Parameters
     ----------
     expected
         Places with what they hold now.  Places inside tuples are covered by the tuple's.
+    constants
+        Places of arrays whose contents were compiled in, with these.  They are small; comparing takes microseconds.
 
     Notes
     -----
@@ -48,6 +52,10 @@ def unchanged_predicate(expected: Sequence[tuple[Place, object]]) -> Callable[[]
         if check is not None:
             names[f"c{number}"] = check
             tests.append(f"c{number}()")
+    for number, (place, contents) in enumerate(constants):
+        names[f"r{number}"] = place.read
+        names[f"b_{number}"] = contents
+        tests.append(f"r{number}().tobytes() == b_{number}")
     return _maker(tuple(names), " and ".join(tests) or "True")(*names.values())
 
 

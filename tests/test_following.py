@@ -1,0 +1,205 @@
+"""Names are followed: the predicate that a launch asks, and specialisations by meaning, without a GPU."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cuda_captures
+from conftest import SIMULATOR, module_of
+from cuda_captures import backends
+from cuda_captures.discovery import CellPlace, GlobalPlace
+from cuda_captures.following import unchanged_predicate
+
+
+def test_globals() -> None:
+    namespace: dict[str, Any] = {"a": np.arange(3.0), "n": 5}
+    places = {name: GlobalPlace(namespace, name) for name in namespace}
+    unchanged = unchanged_predicate([(place, namespace[name]) for name, place in places.items()])
+    assert unchanged()
+    array = namespace["a"]
+    for value in (None, array.copy(), array[:], 3):
+        namespace["a"] = value
+        assert not unchanged()
+    del namespace["a"]
+    assert not unchanged()
+    namespace["a"] = array
+    assert unchanged()
+    namespace["n"] = 6
+    assert not unchanged()
+
+
+def test_builtins_until_the_module_defines_the_name() -> None:
+    namespace: dict[str, Any] = {}
+    unchanged = unchanged_predicate([(GlobalPlace(namespace, "len"), len)])
+    assert unchanged()
+    namespace["len"] = max
+    assert not unchanged()
+
+
+def test_an_array_changed_in_place() -> None:
+    array = np.arange(6.0)
+    unchanged = unchanged_predicate([(GlobalPlace({"a": array}, "a"), array)])
+    array[:] = 7  # contents are the device copy's affair
+    assert unchanged()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy deprecates setting a shape
+        array.shape = (2, 3)
+        assert not unchanged()
+        array.shape = (6,)
+    assert unchanged()
+    array.flags.writeable = False
+    assert not unchanged()
+
+
+def test_an_emptied_cell() -> None:
+    def make() -> Any:
+        value = 3
+
+        def get() -> int:
+            return value
+
+        def empty() -> None:
+            nonlocal value
+            del value
+
+        return get, empty
+
+    get, empty = make()
+    unchanged = unchanged_predicate([(CellPlace(get.__closure__[0], "value"), get())])
+    assert unchanged()
+    empty()
+    with pytest.raises(ValueError, match="empty"):
+        unchanged()
+
+
+def test_arrays_are_not_kept() -> None:
+    namespace: dict[str, Any] = {"a": np.arange(3.0)}
+    unchanged = unchanged_predicate([(GlobalPlace(namespace, "a"), namespace["a"])])
+    namespace["a"] = None
+    gc.collect()
+    assert not unchanged()  # the array is gone, and None is not what it was
+
+
+def test_constants_by_contents() -> None:
+    array = np.arange(3.0)
+    unchanged = unchanged_predicate([], [(GlobalPlace({"a": array}, "a"), array.tobytes())])
+    assert unchanged()
+    array[1] = 9
+    assert not unchanged()
+
+
+@pytest.fixture
+def follower(compiler: str) -> Any:
+    """Makes what follows the captures of a kernel, with a toolchain that needs no GPU."""
+    if compiler != "numba-cuda":
+        pytest.skip("the logic is the same for every compiler")
+    module_of(compiler)
+    with cuda_captures.enabled():
+        from numba import types
+        from numba.cuda.descriptor import cuda_target
+
+        from cuda_captures.backends.numba_cuda.inspection import DEFAULTS
+        from cuda_captures.backends.numba_cuda.kernel import NumbaCudaToolchain
+        from cuda_captures.binding import Follower
+
+        cuda_target.target_context.refresh()
+
+        def make(function: Any) -> Any:
+            toolchain = NumbaCudaToolchain(function, (types.float64[::1],), DEFAULTS, None)
+            toolchain.cc = (9, 0)
+            return Follower(function, toolchain, None)
+
+        yield make
+
+
+def kernel_of(body: str, **names: Any) -> tuple[Any, dict[str, Any]]:
+    from numba import cuda
+
+    namespace: dict[str, Any] = {"cuda": cuda, **names}
+    exec(f"def kernel(out):\n    {body}\n", namespace)
+    return namespace["kernel"], namespace
+
+
+def test_specialisations_by_value(follower: Any) -> None:
+    function, names = kernel_of("out[0] = N", N=1)
+    following = follower(function)
+    first = following.variant().code
+    names["N"] = 2
+    second = following.variant().code
+    assert second is not first
+    names["N"] = 1
+    assert following.variant().code is first
+    names["N"] = 1.0
+    assert following.variant().code is not first
+
+
+def test_one_general_version(follower: Any) -> None:
+    function, names = kernel_of("out[0] = T[1]", T=np.arange(4.0))
+    following = follower(function)
+    codes = set()
+    for length in range(4, 30):
+        names["T"] = np.arange(float(length))
+        codes.add(following.variant().code)
+    assert len(codes) == 2
+    names["T"] = np.arange(60.0)[::2]
+    codes.add(following.variant().code)
+    for array in (np.arange(60.0)[::3], np.arange(5.0), np.arange(9.0)[::-1]):
+        names["T"] = array
+        codes.add(following.variant().code)
+    assert len(codes) == 3
+
+
+@pytest.mark.parametrize("body", ["out[0] = C[1]", "out[0] = cuda.const.array_like(C)[1]"])
+def test_constants_are_compiled_in_again(follower: Any, body: str) -> None:
+    values = np.arange(4.0)
+    marked = values if "array_like" in body else cuda_captures.constant(values)
+    function, names = kernel_of(body, C=marked)
+    following = follower(function)
+    first = following.variant()
+    assert first.code.constant_bytes == 32
+    assert first.read_arrays() == []
+    values[1] = 50.0
+    assert first.read_arrays() is None
+    second = following.variant()
+    assert second.code is not first.code
+    values[1] = 1.0
+    assert following.variant().code is first.code
+    names["C"] = marked.copy()  # the same contents in another array
+    assert following.variant().code is first.code
+    names["C"] = 3.0
+    assert second.read_arrays() is None
+
+
+def test_a_library_is_not_asked_again(follower: Any) -> None:
+    import math
+
+    function, _ = kernel_of("out[0] = math.sqrt(out[1])", math=math)
+    frozen = [place.name for place, _ in follower(function).variant().frozen]
+    assert "sqrt" not in frozen
+    assert "math" in frozen
+
+
+@pytest.mark.skipif(SIMULATOR, reason="asks about a compiler")
+def test_code_is_shared_and_let_go_of(follower: Any) -> None:
+    from cuda_captures.binding import CODES
+
+    def make(table: Any) -> Any:
+        def kernel(out):  # type: ignore[no-untyped-def]
+            out[0] = table[1]
+
+        return kernel
+
+    followers = [follower(make(np.arange(8.0) * factor)) for factor in range(5)]
+    codes = {one.variant().code for one in followers}
+    assert len(codes) == 1
+    key = next(iter(codes)).key
+    assert CODES.get(key) in codes
+    del followers, codes
+    gc.collect()
+    assert CODES.get(key) is None
+    assert backends.enabled()
