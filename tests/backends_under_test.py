@@ -5,7 +5,12 @@ One at a time, in a process: :func:`using` sets it for the length of a module's 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import io
+import re
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +20,7 @@ import numpy as np
 
 from cuda_captures import backends
 from cuda_captures.binding import Variant
+from cuda_captures.session import compiling
 
 Array = np.ndarray[Any, Any]
 
@@ -50,6 +56,10 @@ class NumbaCuda:
         import linking
 
         return linking.linked(product, None)  # type: ignore[arg-type]
+
+    def takes(self, statements: str, out: Array, table: Array) -> bool:
+        """Whether the compiler takes statements on an array ``table`` that is an argument."""
+        return True
 
     def execute(
         self,
@@ -91,6 +101,12 @@ class NumbaCudaMLIR(NumbaCuda):
     def cubin(self, product: Any) -> bytes:
         return bytes(product.cubin)
 
+    def takes(self, statements: str, out: Array, table: Array) -> bool:
+        assert _compiles("out[i] = table[i]", self.types_of(np.zeros(1), np.zeros(1))), "asking does not work"
+        if REVERSED.search(statements) and not _reverses():
+            return False
+        return addressable(table) and _compiles(statements, self.types_of(out, table))
+
     def execute(
         self,
         toolchain: Any,
@@ -105,6 +121,51 @@ class NumbaCudaMLIR(NumbaCuda):
         from mlir_execution import execute
 
         execute(variant.code.product, toolchain.argtypes, args, grid, block, slots, memory, optimise)
+
+
+REVERSED = re.compile(r":-\d")  # a slice with a negative step
+
+
+@functools.cache
+def _reverses() -> bool:
+    """Whether numba-cuda-mlir reverses an array that is an argument (0.6.0 makes its length negative)."""
+    from captured_kernels import launch
+    from generated import function
+
+    out = np.zeros(4)
+    source = """
+        def probe(out, table):
+            out[0] = table[::-1].shape[0]
+    """
+    launch(function(source, "probe"), out, np.zeros(3))
+    return bool(out[0] == 3)
+
+
+def addressable(array: Array) -> bool:
+    """Whether numba-cuda-mlir finds the elements of an array that is an argument.
+
+    It divides strides by the size of an element, and of records and strings it takes no notice of strides.
+    """
+    if array.dtype.kind in "VSU":
+        return array.ndim == 1 and array.flags.c_contiguous
+    return array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
+
+
+@functools.cache
+def _compiles(statements: str, argtypes: tuple[Any, ...]) -> bool:
+    """Whether numba-cuda-mlir compiles statements on arguments, with captures out of the way."""
+    from numba_cuda_mlir.compiler import compile_result
+
+    from cuda_captures.backends.numba_cuda_mlir.target import compiling_for
+    from generated import function
+
+    source = "def probe(out, table):\n    i = cuda.grid(1)\n" + textwrap.indent(statements, "    ")
+    try:
+        with compiling_for((10, 0)), compiling(None), contextlib.redirect_stdout(io.StringIO()):
+            compile_result(function(source, "probe"), argtypes)
+    except Exception:
+        return False
+    return True
 
 
 BACKENDS: Sequence[NumbaCuda] = (NumbaCuda(), NumbaCudaMLIR())

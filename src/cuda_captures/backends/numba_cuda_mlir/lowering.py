@@ -62,10 +62,13 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
     def lower_getattr_assign(self, target: Any, value: Any, attr: str) -> None:
         typed = self.get_numba_type(value.name)
         captured = FRONT_END.module_capture(typed.pymod, attr) if isinstance(typed, types.Module) else None
-        if captured is None:
-            super().lower_getattr_assign(target, value, attr)
-        else:
+        if captured is not None:
             self.store_var(target, self.captured_value(captured, self.get_numba_type(target.name)))
+        elif self.recorded is not None and isinstance(typed, types.Array) and attr == "ndim":
+            # Upstream knows it of arguments, by a rewriting that looks for them.
+            self.store_var(target, arith.constant(self.get_mlir_type(target), typed.ndim))
+        else:
+            super().lower_getattr_assign(target, value, attr)
 
     def captured_value(self, value: Any, typed: Any) -> Any:
         """The value of a captured array, or of a tuple with one somewhere in it."""
