@@ -9,7 +9,6 @@ import contextlib
 import functools
 import importlib
 import io
-import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,6 +60,10 @@ class NumbaCuda:
         """Whether the compiler takes statements on an array ``table`` that is an argument."""
         return True
 
+    def gives(self, statements: str, table: Array, expected: Array) -> bool:
+        """Whether the compiler finds in an array ``table`` that is an argument what Python does."""
+        return True
+
     def execute(
         self,
         toolchain: Any,
@@ -103,9 +106,21 @@ class NumbaCudaMLIR(NumbaCuda):
 
     def takes(self, statements: str, out: Array, table: Array) -> bool:
         assert _compiles("out[i] = table[i]", self.types_of(np.zeros(1), np.zeros(1))), "asking does not work"
-        if REVERSED.search(statements) and not _reverses():
-            return False
         return addressable(table) and _compiles(statements, self.types_of(out, table))
+
+    def gives(self, statements: str, table: Array, expected: Array) -> bool:
+        from captured_kernels import launch
+        from cpu_execution import BadAccess
+        from generated import function
+
+        out = np.zeros_like(expected)
+        if not self.takes(statements, out, table):
+            return False
+        try:
+            launch(function(probe(statements), "probe"), out, table, block=max(out.size, 1))
+        except BadAccess:
+            return False
+        return out.tobytes() == expected.tobytes()
 
     def execute(
         self,
@@ -123,24 +138,6 @@ class NumbaCudaMLIR(NumbaCuda):
         execute(variant.code.product, toolchain.argtypes, args, grid, block, slots, memory, optimise)
 
 
-REVERSED = re.compile(r":-\d")  # a slice with a negative step
-
-
-@functools.cache
-def _reverses() -> bool:
-    """Whether numba-cuda-mlir reverses an array that is an argument (0.6.0 makes its length negative)."""
-    from captured_kernels import launch
-    from generated import function
-
-    out = np.zeros(4)
-    source = """
-        def probe(out, table):
-            out[0] = table[::-1].shape[0]
-    """
-    launch(function(source, "probe"), out, np.zeros(3))
-    return bool(out[0] == 3)
-
-
 def addressable(array: Array) -> bool:
     """Whether numba-cuda-mlir finds the elements of an array that is an argument.
 
@@ -151,6 +148,12 @@ def addressable(array: Array) -> bool:
     return array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
 
 
+def probe(statements: str) -> str:
+    """Source of a kernel with arguments ``out`` and ``table``, in which ``i`` is below the size of ``out``."""
+    body = textwrap.indent(statements, "        ")
+    return f"def probe(out, table):\n    i = cuda.grid(1)\n    if i < out.size:\n{body}"
+
+
 @functools.cache
 def _compiles(statements: str, argtypes: tuple[Any, ...]) -> bool:
     """Whether numba-cuda-mlir compiles statements on arguments, with captures out of the way."""
@@ -159,10 +162,9 @@ def _compiles(statements: str, argtypes: tuple[Any, ...]) -> bool:
     from cuda_captures.backends.numba_cuda_mlir.target import compiling_for
     from generated import function
 
-    source = "def probe(out, table):\n    i = cuda.grid(1)\n" + textwrap.indent(statements, "    ")
     try:
         with compiling_for((10, 0)), compiling(None), contextlib.redirect_stdout(io.StringIO()):
-            compile_result(function(source, "probe"), argtypes)
+            compile_result(function(probe(statements), "probe"), argtypes)
     except Exception:
         return False
     return True

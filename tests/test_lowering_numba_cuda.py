@@ -50,6 +50,16 @@ def takes(statements: str, out: Array, table: Array) -> bool:
     return current().takes(statements, out, table)
 
 
+def gives(statements: str, table: Array, expected: Array) -> bool:
+    """Whether the compiler finds in an array ``table`` that is an argument what Python does."""
+    return current().gives(statements, table, expected)
+
+
+def wanted(item: str, array: Array) -> Array:
+    """An integer property of an array, as a kernel gives it."""
+    return np.array([eval(item, {"ARRAY": array})], np.int64)
+
+
 def needs(statements: str, out: Array, table: Array) -> None:
     """Skip a test of what the compiler does not take on an array that is an argument."""
     if not takes(statements, out, table):
@@ -95,7 +105,7 @@ ATTRIBUTES = ("ndim", "size", "itemsize", "nbytes", "shape", "strides")
 def test_shape_and_strides(program: Program, array: Array) -> None:
     items = ["ARRAY.ndim", "ARRAY.size", "ARRAY.itemsize", "ARRAY.nbytes", "len(ARRAY)"]
     items += [f"ARRAY.{name}[{axis}]" for name in ("shape", "strides") for axis in range(array.ndim)]
-    items = [item for item in items if takes(f"out[0] = {item.replace('ARRAY', 'table')}", np.zeros(1, "i8"), array)]
+    items = [item for item in items if gives(f"out[i] = {item.replace('ARRAY', 'table')}", array, wanted(item, array))]
     access = "(" + ", ".join([*items, "0"]) + ")[i]"
     assume(items and takes(f"out[i] = {access.replace('ARRAY', 'table')}", np.zeros(1, "i8"), array))
     expected = [int(eval(item, {"ARRAY": array})) for item in items]
@@ -133,7 +143,7 @@ def test_slices(container: Container, closure: bool, array_and_part: tuple[Array
         f"        out[i] = {access}",
     ]
     out = np.zeros(expected.size, array.dtype)
-    assume(takes(f"view = table[{part}]\nout[i] = {access}", out, array))
+    assume(gives(f"view = table[{part}]\nout[i] = {access}", array, expected.ravel()))
     run(Program(container, closure).function(array, lines), out, block=max(out.size, 1))
     assert same(out, expected.ravel())
 
@@ -185,6 +195,7 @@ def test_writing_through_a_view_in_a_device_function(
     ]
     rest = "" if array.ndim == 1 else f"[{', '.join([':'] * (array.ndim - 1))}]"
     assume(takes(f"view = table[{part}]\nfor k in range(view.shape[0]): view[k]{rest} = 5", np.zeros(1), array))
+    assume(gives(f"out[i] = table[{part}].shape[0]", array, np.array([len(array[eval(f"np.s_[{part}]")])])))
     run(Program(container, closure).function(array, lines), np.zeros(1))
     assert same(array, expected)
 
