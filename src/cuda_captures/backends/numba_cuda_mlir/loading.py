@@ -42,11 +42,12 @@ class Loader:
 
     def __init__(self, code: Code, device: int, callbacks: Callable[[int], None] | None) -> None:
         product = code.product
-        self.image = (product.cubin, product.entry, product.cooperative)
+        self.image: tuple[Any, ...] = (product.cubin, product.entry, product.cooperative)
         self.device = device
         self.callbacks = callbacks
         self.slots: list[tuple[str, bytes]] = []
-        self.loaded = 0
+        self.libraries: list[int] = []
+        self.failure: BaseException | None = None
 
     def __call__(self, args: Any) -> tuple[Any, ...]:
         """What the native launcher asks its compiler for."""
@@ -60,14 +61,25 @@ class Loader:
         CaptureError
             If the native launcher launches elsewhere than its arguments said.
         """
-        here = cuda_device.current_device()
-        if here != self.device:
-            raise CaptureError(ELSEWHERE.format(kernel=self.image[1], here=here, device=self.device))
-        for symbol, data in self.slots:
-            target.fill(library, symbol, data)
-        if self.callbacks is not None:
-            self.callbacks(library)
-        self.loaded += 1
+        self.libraries.append(library)
+        try:
+            here = cuda_device.current_device()
+            if here != self.device:
+                raise CaptureError(ELSEWHERE.format(kernel=self.image[1], here=here, device=self.device))
+            for symbol, data in self.slots:
+                target.fill(library, symbol, data)
+            if self.callbacks is not None:
+                self.callbacks(library)
+        except BaseException as failure:
+            self.failure = failure  # the native launcher would launch what it has loaded next time
+            raise
+
+    def unload(self) -> None:
+        """Unload what was loaded; nothing can be launched any more."""
+        self.image, self.callbacks = (), None
+        self.slots.clear()
+        while self.libraries:
+            target.unload(self.libraries.pop())
 
 
 class BoundKernel:
@@ -81,8 +93,11 @@ class BoundKernel:
         What fills its slots.
 
     Any thread may launch it.  When the last reference goes, what it has loaded is unloaded, unless the device is
-    broken, the process was forked, or the interpreter exits: the native launcher aborts the process if unloading
-    fails, so what it has loaded is then left to the driver.
+    broken, the process was forked, or the interpreter exits: then that is left to the driver.
+
+    The native launcher itself stays, about 2 kB of host memory.  It must never be destroyed once it has launched: its
+    table of kernels is owned from two places and counted as from one, so it would be freed twice (0.6.0,
+    ``KernelFamily`` in ``kernel.cpp``).
     """
 
     def __init__(self, code: Code, py_func: Any, debug: bool, callbacks: Callable[[int], None] | None) -> None:
@@ -103,6 +118,8 @@ class BoundKernel:
 
     def configured(self, geometry: tuple[Any, ...]) -> Any:
         """The native launcher for a grid, a block, a stream, shared memory and a cluster."""
+        if self.loader.failure is not None:
+            raise self.loader.failure
         found = self._native.configurations.get(geometry)
         return found if found is not None else self._native.configure(geometry)
 
@@ -123,11 +140,12 @@ class _Native:
     """The native launcher of one instance, and what refers to it."""
 
     def __init__(self, loader: Loader, py_func: Any, debug: bool) -> None:
+        self.loader = loader
         self.dispatcher = _cext.KernelDispatcher(
             loader, tuple(descriptor.get_constant_args(py_func)), descriptor._ensure_numba_cuda_context, debug=debug
         )
         self.configurations: dict[Any, Any] = {}
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.dispatcher))  # so that it never goes by itself
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.dispatcher))  # so that it is never destroyed
 
     def configure(self, geometry: tuple[Any, ...]) -> Any:
         if len(self.configurations) >= GEOMETRIES:
@@ -136,16 +154,14 @@ class _Native:
         return made
 
     def release(self, device: int) -> None:
-        """Let the native launcher go, and so unload what it has loaded."""
+        """Unload what the native launcher has loaded; it is not used any more."""
+        self.configurations.clear()
         if driver.forked():
             return
         try:
             with cuda_device.on_device(device) as context, cuda_device.relaxed_capture():
                 context.record(context.stream).done()  # raises if the context is broken
-                address = id(self.dispatcher)
-                self.configurations.clear()
-                self.dispatcher = None
-                ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(address))
+                self.loader.unload()
         except CaptureError:
             return
 

@@ -216,3 +216,16 @@ def fill(library: int, symbol: str, data: bytes) -> None:
         raise DriverError("cuLibraryGetGlobal", error.name)
     assert int(size) >= len(data), f"slot {symbol} has {int(size)} bytes, and {len(data)} are to be written"
     cuda_device.write_symbol(int(address), data)
+
+
+def unload(library: int) -> None:
+    """Unload a library that nothing is launched from any more.
+
+    Raises
+    ------
+    DriverError
+        If the driver refuses.
+    """
+    (error,) = cuda_driver.cuLibraryUnload(cuda_driver.CUlibrary(library))
+    if error != cuda_driver.CUresult.CUDA_SUCCESS:
+        raise DriverError("cuLibraryUnload", error.name)
