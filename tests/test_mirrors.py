@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.lib.stride_tricks import as_strided
 
 from copies_in_memory import Kernel, in_memory, kernels, seen
 from cuda_captures.driver import DriverError, OutOfDeviceMemory
@@ -18,6 +17,7 @@ from cuda_captures.errors import CaptureError, CaptureTypingError
 from cuda_captures.extents import extent, is_dense
 from cuda_captures.mirrors import LAUNCH_LOCK, acquire, memory, refresh_snapshot
 from cuda_captures.staging import merged
+from layouts_of_memory import LAYOUTS, RECORD
 from memory_driver import MemoryDriver
 
 
@@ -29,28 +29,6 @@ def fake() -> Iterator[MemoryDriver]:
 @pytest.fixture
 def kernel(fake: MemoryDriver) -> Iterator[Kernel]:
     yield from kernels(fake)
-
-
-RECORD = np.dtype([("a", "i4"), ("b", "f8"), ("c", "u1")])
-LAYOUTS = {
-    "C": np.arange(60.0).reshape(5, 12),
-    "Fortran": np.asfortranarray(np.arange(60.0).reshape(5, 12)),
-    "negative": np.arange(60.0)[::-1],
-    "negative, stepped": np.arange(60.0).reshape(5, 12)[::-2, ::-3],
-    "gapped": np.arange(60)[::7],
-    "zero": np.broadcast_to(np.arange(5.0), (4, 5)),
-    "windows": as_strided(np.arange(12.0), (5, 4), (16, 8)),
-    "transposed": np.arange(60.0).reshape(3, 4, 5).transpose(1, 2, 0),
-    "0-d": np.array(3.5),
-    "field": np.zeros(9, RECORD)["b"],
-    "records": np.zeros(9, RECORD),
-    "some fields": np.zeros(9, RECORD)[["a", "c"]],
-    "empty": np.zeros((3, 0)),
-    "unit": np.arange(6.0).reshape(1, 6, 1),
-    "odd": np.arange(64, dtype=np.uint8)[3:20],
-    "unaligned": np.arange(64, dtype=np.uint8)[3:51].view("f8"),
-    "frozen": np.frombuffer(bytes(range(64)), np.uint8),
-}
 
 
 @pytest.mark.parametrize("array", LAYOUTS.values(), ids=LAYOUTS.keys())
