@@ -451,9 +451,7 @@ def send(array, policy="live"):
 
 def test_a_process_may_end_at_any_moment() -> None:
     run("use(); array = np.zeros(1 << 20); mirror = send(array); mapped = send(array, 'mapped')")
-    run(
-        "use(); array = np.zeros(1 << 20); mirror = send(array); cycle = [array, mirror]; cycle.append(cycle); del mirror"
-    )
+    run("use(); cycle = [np.zeros(1 << 20)]; cycle += [send(cycle[0]), cycle]")
     run("use(); array = np.zeros(1 << 25); send(array); array[:] = 1; mirror = send(array); sys.exit()")
 
 
