@@ -1,6 +1,6 @@
 """How fast NumPy arrays get to the device and back, and what a launch pays when little or nothing was edited.
 
-    python benchmarks/upload.py [--megabytes 1 16 256 1024] [--repeat 7]
+    python -m benchmarks.upload [--megabytes 1 16 256 1024] [--repeat 7] [--block 4] [--threads 8]
 
 Every rate is the best of some repetitions, in GB/s.  ``page-locked`` is a plain copy of memory that is page-locked
 already: what the bus can do.  ``staged`` is what this package does.  ``registered`` page-locks the array itself for
@@ -126,7 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 16, 256, 1024])
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--block", type=int, default=staging.LARGE >> 20, help="MiB of a block")
+    parser.add_argument("--threads", type=int, default=staging.FILLERS, help="that fill blocks")
     options = parser.parse_args()
+    staging.LARGE, staging.FILLERS = options.block << 20, options.threads
     context = driver.calls.primary_retain(0)
     driver.calls.context_push(context)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

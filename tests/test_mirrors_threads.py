@@ -71,7 +71,7 @@ def test_a_child_is_told_so_instead_of_hanging(fake: MemoryDriver, kernel: Kerne
     holding, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with LAUNCH_LOCK:
+        with LAUNCH_LOCK, mirror._lock:
             holding.set()
             go_on.wait()
 
@@ -81,6 +81,7 @@ def test_a_child_is_told_so_instead_of_hanging(fake: MemoryDriver, kernel: Kerne
 
     def child(answers: Any) -> None:
         nonlocal mirror
+        mirror.refresh(0)
         try:
             acquire(array, 0)
         except CaptureError as error:

@@ -232,6 +232,8 @@ def described(roots: list[Array]) -> str:
 
 
 def _forget() -> None:
+    for mirror in _all():
+        mirror.superseded = True  # its lock may be held for ever, by a thread that does not exist here
     _mirrors.clear()
     # Another thread may have held it at the fork; that thread does not exist here.
     LAUNCH_LOCK._at_fork_reinit()  # type: ignore[attr-defined]

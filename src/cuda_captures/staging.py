@@ -5,7 +5,8 @@ caller until it is through.  Here the bytes are put into page-locked blocks by s
 off on its own while the next is filled.  When :meth:`Staging.upload` returns, the host array may be edited: what the
 device will get has been taken.
 
-A block is used again once the event after its copy has come.
+A block is used again once the event after its copy has come.  So as long as a stream is held up, 64 MiB of edits can
+be enqueued behind; a launch with more waits for the stream.
 """
 
 from __future__ import annotations
