@@ -56,7 +56,9 @@ REFUSALS = {
     "taken[1] = 2": r"writes `taken`, .*policy `snapshot`(.|\n)*cuda_captures.live\(taken\)",
     "fixed[1] = 2": r"writes `fixed`, .*policy `constant`(.|\n)*cuda_captures.live\(fixed\)",
     "cuda.const.array_like(table)[0] = 1": r"writes `table`, .*policy `constant`",
-    "out[0] = cuda.const.array_like(large)[1]": r"`large` \(72,000 bytes\); together 72,000 bytes, and a kernel has 65,536",
+    "out[0] = cuda.const.array_like(large)[1]": (
+        r"`large` \(72,000 bytes\); together 72,000 bytes, and a kernel has 65,536"
+    ),
     "out[0] = cuda.const.array_like(half)[1] + cuda.const.array_like(other)[1]": (
         r"`half` \(40,000 bytes\), `other` \(40,000 bytes\); together 80,000 bytes(.|\n)*Leave out"
     ),

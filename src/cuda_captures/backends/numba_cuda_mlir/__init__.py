@@ -53,7 +53,6 @@ def enable() -> None:
         (upstream, "compile", dispatcher.compile_eagerly),
         (upstream, "_compile_impl", dispatcher.compile_impl),
         (upstream, "_compile_device_callee", dispatcher.compile_device_callee),
-        (upstream, "_new_kernel_dispatcher", dispatcher.new_kernel_dispatcher),
         (upstream, "get_call_template", dispatcher.get_call_template),
         (descriptor._ArgMarshaller, "_launch", marshalling.launch),
         (caching.MLIRCache, "load_overload", cache.load_overload),

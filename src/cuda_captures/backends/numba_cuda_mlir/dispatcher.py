@@ -7,7 +7,6 @@ would fill them.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ upstream_compile = MLIRDispatcher.compile
 upstream_compile_impl = MLIRDispatcher._compile_impl
 upstream_compile_device_callee = MLIRDispatcher._compile_device_callee
 upstream_get_call_template = MLIRDispatcher.get_call_template
-upstream_new_kernel_dispatcher = MLIRDispatcher._new_kernel_dispatcher
 upstream_compile_for_caller = compiler._compile
 upstream_verify_target_options = decorators.verify_target_options
 
@@ -192,27 +190,6 @@ def recompile_plain(dispatcher: Any) -> None:
     plain = [argtypes for argtypes, result in dispatcher.overloads.items() if kernel_in(result) is None]
     for argtypes in plain:
         compile_kernel(dispatcher, argtypes)
-
-
-def new_kernel_dispatcher(self: Any) -> Any:
-    """A native launcher for a dispatcher.
-
-    Upstream's takes no part in garbage collection and holds the dispatcher, which holds it: neither would ever go,
-    nor the copies of what the kernel captures.  One that has launched must not be destroyed (see ``loading``), so it
-    stays from when it first asks for code; with captures it never does, as each instance has a launcher of its own.
-    """
-    reference = weakref.ref(self)
-    native: list[int] = []  # its address: a reference would be one to itself
-
-    def compile_for_native(args: Any) -> Any:
-        while native:
-            ctypes.pythonapi.Py_IncRef(ctypes.c_void_p(native.pop()))
-        return MLIRDispatcher._compile(reference(), args)
-
-    self._compile = compile_for_native
-    made = upstream_new_kernel_dispatcher(self)
-    native.append(id(made))
-    return made
 
 
 def verify_target_options(kws: dict[str, Any]) -> dict[str, Any]:

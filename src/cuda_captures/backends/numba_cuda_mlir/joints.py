@@ -51,7 +51,6 @@ JOINTS: tuple[Joint, ...] = (
     (_DESCRIPTOR, "MLIRDispatcher._literalize_argtypes", ("self", "argtypes", "values", "abi_arg_count")),
     (_DESCRIPTOR, "MLIRDispatcher._inspectable_overloads", ("self",)),
     (_DESCRIPTOR, "MLIRDispatcher._make_post_load_hook", ("self",)),
-    (_DESCRIPTOR, "MLIRDispatcher._new_kernel_dispatcher", ("self",)),
     (_DESCRIPTOR, "MLIRDispatcher._propagate_compile_callbacks", ("self", "metadata")),
     (_DESCRIPTOR, "MLIRDispatcher._apply_shared_memory_carveout", ("self", "wrapped")),
     (_DESCRIPTOR, "MLIRDispatcher.get_call_template", ("self", "args", "kws")),
