@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from linking import constant_sections
 
 import cuda_captures
+from linking import constant_sections
 
 SIGNATURE = "void(int64[::1], float64[::1])"
 CAPABILITIES = [(8, 0), (9, 0), (10, 0), (12, 0)]
