@@ -70,6 +70,24 @@ def test_bytes_between_the_elements_are_not_written_back(fake: MemoryDriver, ker
     assert (other == 2.5).all()
 
 
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_what_came_home_is_not_sent_again(fake: MemoryDriver, kernel: Kernel, size: int) -> None:
+    whole = np.zeros(3 * size, np.uint8)
+    mirror = kernel.launch(whole)
+    fake.finish()
+    before = fake.calls["copy_to_device"]
+    for part in (whole[:1000], whole[:3000:3]):
+        kernel.launch(part, write=5)
+        kernel.launch(whole)  # what lies on the same pages as the part may be sent
+        sent = fake.calls["copy_to_device"]
+        assert kernel.launch(whole) is mirror
+        assert fake.calls["copy_to_device"] == sent
+    if mirror.way == "bytes":
+        assert sent == before
+    whole[1] = 9
+    kernel.launch(whole)
+
+
 def test_read_only_by_the_time_of_copy_back(fake: MemoryDriver, kernel: Kernel) -> None:
     array = np.zeros(8)
     mirror = kernel.launch(array)
@@ -263,14 +281,15 @@ def test_memory_given_to_another_array_is_not_taken_for_the_old_one(kernel: Kern
     assert len({id(mirror) for mirror in mirrors_seen}) == 20
 
 
-def test_an_array_whose_memory_has_moved_is_bound_again(kernel: Kernel) -> None:
+@pytest.mark.parametrize("size", [5, 1000])
+def test_an_array_whose_memory_has_moved_is_bound_again(kernel: Kernel, size: int) -> None:
     array = np.zeros(1000)
     mirror = kernel.launch(array)
     kernel.fake.finish()
     kernel.fake.streams.clear()
     with pytest.raises(ValueError, match="cannot resize"):  # NumPy itself refuses while anybody refers to it
         array.resize(3_000_000, refcheck=False)
-    array.__setstate__(np.arange(5.0).__reduce__()[2])
+    array.__setstate__(np.arange(float(size)).__reduce__()[2])
     mirror.refresh(0)
     assert mirror.superseded
     array[:] = 3

@@ -46,6 +46,26 @@ def test_an_edit_beside_an_array_that_another_thread_is_writing(fake: MemoryDriv
     kernel.launch(root)
 
 
+def test_no_lock_is_held_while_a_kernel_that_writes_is_waited_for(fake: MemoryDriver, kernel: Kernel) -> None:
+    array = np.zeros(1000)
+    got = []
+
+    def look() -> None:
+        for lock in (LAUNCH_LOCK, mirror._lock):
+            got.append(lock.acquire(timeout=5))
+            lock.release()
+
+    def while_waiting() -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    mirror = kernel.launch(array)
+    fake.before["stream_synchronize"] = while_waiting
+    kernel.launch(array, write=1)
+    assert got == [True, True]
+
+
 def test_threads_that_edit_and_launch(fake: MemoryDriver, kernel: Kernel) -> None:
     root = np.zeros(8 * 1000)
 

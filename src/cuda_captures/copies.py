@@ -60,6 +60,8 @@ class Mirror:
     nbytes, device, context, policy
     way, why
         How edits are noticed, and why in that way.
+    cost
+        About how long it takes to see that there are none, in seconds.
     superseded
         A larger copy took the place of this one, or its memory is gone: holders must acquire again.
 
@@ -128,6 +130,10 @@ class Mirror:
     @property
     def why(self) -> str:
         return self._watch.why
+
+    @property
+    def cost(self) -> float:
+        return self._watch.cost
 
     @property
     def roots(self) -> list[Array]:

@@ -139,6 +139,7 @@ class MappedMirror:
     policy = "mapped"
     way = "mapped"
     why = "used in place by the device"
+    cost = 0.1e-6
     verify = False
 
     def __init__(self, bounds: Extent, root: Array, context: Context) -> None:
