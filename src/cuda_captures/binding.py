@@ -177,6 +177,7 @@ class Instance:
         "producers",
         "unchanged",
         "variant",
+        "writes",
         "written",
     )
 
@@ -196,6 +197,7 @@ class Instance:
         self.launchable = launchable
         self.copies = tuple(copies)
         self.written = tuple((mirror, weakref.ref(array)) for mirror, array in written)
+        self.writes = tuple({id(mirror): mirror for mirror, _ in written}.values())
         self.held = tuple(held)
         self.producers = tuple(array for array in held if producer_stream(array) is not None)
         self.arrays = tuple(weakref.ref(array) if isinstance(array, np.ndarray) else None for array in arrays)
@@ -207,7 +209,7 @@ class Instance:
         for mirror in self.copies:
             if mirror.superseded:
                 return False
-            mirror.refresh(stream)
+            mirror.refresh(stream, writes=mirror in self.writes)
         for array in self.producers:
             producer = producer_stream(array)
             if producer is not None and producer != stream:

@@ -144,7 +144,7 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         launch_with_copies(
             instance,
             handle,
-            stream,
+            None,  # cuda.core's stream keeps no handle of numba's alive
             lambda bound: UpstreamKernel.launch(bound, args, griddim, blockdim, stream, sharedmem),
             lambda: self.bound(handle),
         )
