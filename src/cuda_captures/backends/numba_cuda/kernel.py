@@ -18,13 +18,14 @@ from numba.cuda.dispatcher import _Kernel
 from numba.cuda.dispatcher import get_current_device as upstream_get_current_device
 
 from cuda_captures.backends.argument_types import signature_text
+from cuda_captures.backends.key_options import options_of
 from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
 from cuda_captures.device import write_symbols
 from cuda_captures.discovery import Discovery
-from cuda_captures.key import Key, Unkeyable
+from cuda_captures.key import Key
 from cuda_captures.session import Session, compiling, current
 
 from . import cache, target
@@ -187,7 +188,11 @@ class NumbaCudaToolchain:
         self.annotations: weakref.WeakKeyDictionary[Code, Any] = weakref.WeakKeyDictionary()
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
-        return signature_text(types, self.argtypes), options_of(self.options), target.target_of(self.cc)
+        return (
+            signature_text(types, self.argtypes),
+            options_of(self.options, OUTSIDE_THE_CODE, LinkableCode),
+            target.target_of(self.cc),
+        )
 
     def unseen(self, discovery: Discovery) -> list[str]:
         return target.unseen(discovery)
@@ -276,33 +281,6 @@ def strip(product: Any) -> None:
     library.uses = {symbol: Use(use.slot, None, use.signature) for symbol, use in library.uses.items()}
     library.constants, library.written, library.effects = {}, set(), None
     library.discard_modules()
-
-
-def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that change the code.
-
-    Raises
-    ------
-    Unkeyable
-        For linked code with callbacks, whose effect cannot be seen.
-    """
-    found = {name: value for name, value in options.items() if name not in OUTSIDE_THE_CODE}
-    found["link"] = tuple(linked(item) for item in options.get("link") or ())
-    return found
-
-
-def linked(item: Any) -> str:
-    """A digest of a piece of code that is linked in."""
-    if isinstance(item, LinkableCode):
-        if item.setup_callback or item.teardown_callback:
-            raise Unkeyable([f"linked code `{item.name}` has a callback"])
-        data = item.data
-        return target.digest(data.encode() if isinstance(data, str) else bytes(data), type(item).__name__)
-    try:
-        with open(item, "rb") as file:
-            return target.digest(file.read(), str(item).rpartition(".")[2])
-    except OSError as error:  # upstream says what it thinks of that
-        raise Unkeyable([f"linked file `{item}` cannot be read: {error}"]) from None
 
 
 class _DeviceOf:

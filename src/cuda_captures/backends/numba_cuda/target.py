@@ -6,7 +6,6 @@ import functools
 import importlib.metadata
 from typing import Any
 
-import xxhash
 from numba.cuda import launchconfig
 from numba.cuda.core import config
 from numba.cuda.cudadrv import devices, driver
@@ -55,11 +54,6 @@ def unseen(discovery: Discovery) -> list[str]:
 
 
 DUMPS = ("DUMP_BYTECODE", "DUMP_CFG", "DUMP_IR", "DUMP_SSA", "DUMP_LLVM", "DUMP_ASSEMBLY", "DEBUG_TYPEINFER")
-
-
-def digest(data: bytes, kind: str) -> str:
-    """A short text that stands for some bytes."""
-    return f"{kind}:{xxhash.xxh3_128_hexdigest(data)}"
 
 
 def stream_handle(stream: Any) -> int:

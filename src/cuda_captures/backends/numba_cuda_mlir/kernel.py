@@ -11,8 +11,10 @@ from numba_cuda_mlir import descriptor, mlir_compiler, mlir_lowering, tools, typ
 from numba_cuda_mlir._whole_function_planners import _REQUIRED_DYNAMIC_SHARED_MEMORY_KEY
 from numba_cuda_mlir.mlir_optimization import _nrt_memsys_setup_callback
 from numba_cuda_mlir.numba_cuda.core.compiler_lock import global_compiler_lock
+from numba_cuda_mlir.numba_cuda.cudadrv.linkable_code import LinkableCode
 
 from cuda_captures.backends.argument_types import signature_text
+from cuda_captures.backends.key_options import options_of
 from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower, Instance
@@ -236,7 +238,11 @@ class MLIRToolchain:
         return target.unseen(discovery, self.options)
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
-        return signature_text(types, self.argtypes), target.options_of(self.options), target.target_of(self.chip)
+        return (
+            signature_text(types, self.argtypes),
+            options_of(self.options, target.OUTSIDE_THE_CODE, LinkableCode),
+            target.target_of(self.chip),
+        )
 
     def compile(self, session: Session) -> Code:
         values, self.values = self.values, None

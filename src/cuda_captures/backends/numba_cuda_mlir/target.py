@@ -8,19 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import xxhash
 from cuda.bindings import driver as cuda_driver
 from numba_cuda_mlir import _whole_function_planners, tools
 from numba_cuda_mlir._launch_config import _LAUNCH_CONFIG_TRACKER_OPTION
 from numba_cuda_mlir.descriptor import mlir_target
 from numba_cuda_mlir.numba_cuda.cudadrv import devices
-from numba_cuda_mlir.numba_cuda.cudadrv.linkable_code import LinkableCode
 
 from cuda_captures import device as cuda_device
 from cuda_captures import driver
 from cuda_captures.discovery import Discovery
 from cuda_captures.driver import DriverError
-from cuda_captures.key import Unkeyable
 
 # Options that do not change the code: what is printed or timed, how arguments are prepared, who caches it; the
 # architecture, which the target has; and what upstream's decorator leaves behind.
@@ -60,19 +57,6 @@ def target_of(chip: str) -> dict[str, Any]:
     return {"backend": "numba-cuda-mlir", "chip": chip, "nvrtc": tools.get_cuda_runtime_version(), **versions()}
 
 
-def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that change the code.
-
-    Raises
-    ------
-    Unkeyable
-        For linked code with callbacks, whose effect cannot be seen.
-    """
-    found = {name: value for name, value in options.items() if name not in OUTSIDE_THE_CODE}
-    found["link"] = tuple(linked(item) for item in options.get("link") or ())
-    return found
-
-
 def unseen(discovery: Discovery, options: Mapping[str, Any]) -> list[str]:
     """What the code depends on besides what the key has: reasons not to share it, each with a name."""
     reasons = []
@@ -86,27 +70,6 @@ def unseen(discovery: Discovery, options: Mapping[str, Any]) -> list[str]:
         if reached.dispatcher is None and mlir_target.typing_context._lookup_global(reached.function) is not None:
             reasons.append(f"`{reached.function.__name__}` is implemented by an overload, which the key cannot see")
     return reasons
-
-
-def linked(item: Any) -> str:
-    """A digest of a piece of code that is linked in."""
-    if isinstance(item, LinkableCode):
-        if item.setup_callback or item.teardown_callback:
-            raise Unkeyable([f"linked code `{item.name}` has a callback"])
-        data = item.data
-        return digest(data.encode() if isinstance(data, str) else bytes(data), type(item).__name__)
-    if not isinstance(item, str):
-        raise Unkeyable([f"linked code `{item!r}` cannot be identified"])
-    try:
-        with open(item, "rb") as file:
-            return digest(file.read(), item.rpartition(".")[2])
-    except OSError as error:  # upstream says what it thinks of that
-        raise Unkeyable([f"linked file `{item}` cannot be read: {error}"]) from None
-
-
-def digest(data: bytes, kind: str) -> str:
-    """A short text that stands for some bytes."""
-    return f"{kind}:{xxhash.xxh3_128_hexdigest(data)}"
 
 
 @contextmanager
