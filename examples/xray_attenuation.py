@@ -6,6 +6,7 @@ passed to the GPU but the seeds and the number of the energy.
 
     python examples/xray_attenuation.py                          # on a GPU
     NUMBA_ENABLE_CUDASIM=1 python examples/xray_attenuation.py   # without one, few photons
+    python examples/xray_attenuation.py --plot xray.png          # and a picture; needs matplotlib
 
 Needs `pip install "cuda-captures[cu13,examples]"`: cross sections are those of Elam, Ravel and Sieber (2002), from
 the package xraydb.
@@ -129,12 +130,59 @@ def chance(photons: int, passing: float, interacting: np.ndarray) -> float:
     return min(1.0, len(tests) * min(test.pvalue for test in tests))
 
 
+def plot(path: str, photons: int, measured: list[tuple[float, float, np.ndarray]]) -> None:
+    """Draw shares of photons against energy: the law as lines and areas, Monte Carlo as points.
+
+    Parameters
+    ----------
+    path
+        Of a PNG.
+    photons
+        How many were followed at each energy.
+    measured
+        For each energy, in eV: the share that passed, and the shares that interacted, by layer and process.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.4), sharex=True, sharey=True, layout="constrained")
+    energies = ENERGIES[300::12]
+    laws = [beer_lambert(energy) for energy in energies]
+    points = np.array([energy for energy, _, _ in measured]) / 1e3
+
+    def compare(axis, label, colour, law, shares):
+        axis.plot(energies / 1e3, law, color=colour, linewidth=1.2)
+        error = np.sqrt(np.maximum(shares * (1.0 - shares), 0.0) / photons)
+        axis.errorbar(points, shares, error, fmt="o", markersize=4, color=colour, label=label, capsize=2)
+
+    compare(left, "transmitted", "#252525", [law[0] for law in laws], np.array([one[1] for one in measured]))
+    for layer, colour in enumerate(("#3182bd", "#e6550d", "#31a354", "#756bb1")):
+        shares = np.array([interacting[layer].sum() for _, _, interacting in measured])
+        compare(left, f"stopped in {LAYERS[layer][0]}", colour, [law[1][layer].sum() for law in laws], shares)
+    names = ("photoelectric", "scattered, coherent", "scattered, incoherent")
+    for process, colour in enumerate(("#c51b8a", "#fa9fb5", "#636363")):
+        shares = np.array([interacting[:, process].sum() for _, _, interacting in measured])
+        compare(right, names[process], colour, [law[1][:, process].sum() for law in laws], shares)
+    left.set(ylabel="share of photons", title="where they end")
+    right.set(title="what stopped them")
+    for axis in (left, right):
+        axis.set(xscale="log", xlabel="energy, keV")
+        axis.set_xticks([20, 50, 100, 200], ["20", "50", "100", "200"])
+        axis.minorticks_off()
+        axis.legend(fontsize=8, frameon=False)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+
+
 def main() -> int:
     """Run it; the status is 1 if Monte Carlo and the law disagree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photons", type=int, default=1_000 if SIMULATOR else 4_000_000, help="for each energy")
     parser.add_argument("--energies", type=int, default=3 if SIMULATOR else 8, help="how many energies")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plot", metavar="FILE", help="draw the shares into a PNG")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # host arrays as arguments, and small grids in the simulator
 
@@ -144,6 +192,7 @@ def main() -> int:
     for column in ("keV", "Beer-Lambert", "Monte Carlo", "photoelectric", "chance", "ms"):
         table.add_column(column, justify="right")
     least = 1.0
+    measured = []
     for energy in np.linspace(300, len(ENERGIES) - 1, options.energies).astype(int):
         TRANSMITTED[:] = 0
         INTERACTIONS[:] = 0
@@ -156,6 +205,7 @@ def main() -> int:
         passing, interacting = beer_lambert(ENERGIES[energy])
         likely = chance(options.photons, passing, interacting)
         least = min(least, likely)
+        measured.append((ENERGIES[energy], TRANSMITTED[0] / options.photons, INTERACTIONS / options.photons))
         table.add_row(
             f"{ENERGIES[energy] / 1e3:.1f}",
             f"{passing:.5f}",
@@ -166,6 +216,9 @@ def main() -> int:
         )
     console = Console()
     console.print(table)
+    if options.plot:
+        plot(options.plot, options.photons, measured)
+        console.print(f"drawn: {options.plot}", soft_wrap=True)
     console.print(f"captured table: {CROSS_SECTIONS.nbytes:,} bytes")
     if not SIMULATOR:
         console.print(str(cuda_captures.report(transport)), markup=False)

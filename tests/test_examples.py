@@ -1,9 +1,9 @@
-"""The examples, and the example of the README, run."""
+"""The examples run, find out when they are wrong, and draw what they say they draw."""
 
 from __future__ import annotations
 
 import os
-import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,57 +14,103 @@ from conftest import has_gpu
 from cuda_captures import backends
 
 ROOT = Path(__file__).parent.parent
+SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+
+pytestmark = pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the examples are for numba-cuda")
 
 
-def environment() -> dict[str, str]:
-    """The environment for an example: the simulator where there is no GPU."""
-    return {**os.environ} if has_gpu() else {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+def run(program: Path, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program: on the GPU, in the simulator where there is none."""
+    environment = environment or ({**os.environ} if has_gpu() else SIMULATED)
+    return subprocess.run(
+        [sys.executable, str(program), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def edited(name: str, directory: Path, right: str, wrong: str) -> Path:
+    """An example with an error put into it."""
+    text = (ROOT / "examples" / name).read_text()
+    assert text.count(right) == 1
+    program = directory / name
+    program.write_text(text.replace(right, wrong))
+    return program
+
+
+def size_of_picture(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert data[12:16] == b"IHDR"
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
 
 
 def test_xray_attenuation() -> None:
     pytest.importorskip("xraydb", reason="needs the extra `examples`")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/xray_attenuation.py")],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(ROOT / "examples/xray_attenuation.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "captured table: 2,408,448 bytes\n" in done.stdout
     assert "Monte Carlo and the Beer-Lambert law agree." in done.stdout
 
 
-@pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the simulator is a part of numba-cuda")
 def test_xray_attenuation_notices_another_law(tmp_path: Path) -> None:
     pytest.importorskip("xraydb", reason="needs the extra `examples`")
-    text = (ROOT / "examples/xray_attenuation.py").read_text()
-    wrong = text.replace("total += density *", "total += 1.5 * density *")
-    assert wrong != text
-    program = tmp_path / "wrong.py"
-    program.write_text(wrong)
-    done = subprocess.run(
-        [sys.executable, str(program), "--energies", "2"],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = edited("xray_attenuation.py", tmp_path, "total += density *", "total += 1.5 * density *")
+    done = run(program, "--energies", "2", environment=SIMULATED)
     assert done.returncode == 1, done.stderr
     assert "They disagree." in done.stdout
 
 
-def test_readme(tmp_path: Path) -> None:
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert examples
-    for number, text in enumerate(examples):
-        program = tmp_path / f"example_{number}.py"
-        program.write_text(text)
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", str(program)],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+def test_parameter_study() -> None:
+    done = run(ROOT / "examples/parameter_study.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The kernels and NumPy agree." in done.stdout
+    if has_gpu():
+        assert "pieces of machine code: 1, for 1,000 kernels\n" in done.stdout
+
+
+def test_parameter_study_notices_another_integral(tmp_path: Path) -> None:
+    program = edited("parameter_study.py", tmp_path, "2.0 + 2.0 * (k % 2)", "2.0")
+    done = run(program, "--tables", "2", environment=SIMULATED)
+    assert done.returncode == 1, done.stderr
+    assert "They disagree" in done.stdout
+
+
+def test_live_histogram() -> None:
+    done = run(ROOT / "examples/live_histogram.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every round agrees with NumPy, and the bins are even." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("if EDGES[middle] <= samples[i]:", "if EDGES[middle] <= samples[i] + 0.1:", "A round disagrees with NumPy."),
+        ("        move_edges()\n", "", "The bins are uneven."),
+    ],
+)
+def test_live_histogram_notices(right: str, wrong: str, said: str, tmp_path: Path) -> None:
+    done = run(edited("live_histogram.py", tmp_path, right, wrong), environment=SIMULATED)
+    assert done.returncode == 1, done.stderr
+    assert said in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("xray_attenuation.py", ["--energies", "2", "--photons", "200"]),
+        ("parameter_study.py", ["--tables", "3"]),
+        ("live_histogram.py", []),
+    ],
+)
+def test_examples_draw(name: str, arguments: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `examples`")
+    if name.startswith("xray"):
+        pytest.importorskip("xraydb", reason="needs the extra `examples`")
+    picture = tmp_path / "picture.png"
+    done = run(ROOT / "examples" / name, *arguments, "--plot", str(picture), environment=SIMULATED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"drawn: {picture}\n" in done.stdout
+    shown = ROOT / "docs/pictures" / f"{Path(name).stem}.png"
+    assert size_of_picture(picture) == size_of_picture(shown), "the gallery's picture is of another version"
+    assert shown.stat().st_size < 60_000
