@@ -24,6 +24,7 @@ from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
+from cuda_captures.extents import extent
 from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.policy import Policy, check_policies, policy_of
@@ -31,6 +32,7 @@ from cuda_captures.session import CONSTANT_LIMIT, Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.storage import address_of, producer_stream
+from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
 VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
@@ -232,6 +234,15 @@ class Instance:
             array = reference()
             if array is not None:
                 mirror.copy_back(array, stream, owner)
+
+    def copied(self) -> list[tuple[Place, np.ndarray[Any, Any], mirrors.Mirror]]:
+        """The captured NumPy arrays that are still there, each with its place and its device copy."""
+        found = []
+        for (_, place), reference in zip(self.variant.arrays, self.arrays, strict=True):
+            array = reference() if reference is not None else None
+            if array is not None:
+                found += [(place, array, copy) for copy in self.copies if copy.covers(extent(array))]
+        return found
 
     def serves(self, arrays: Sequence[Any]) -> bool:
         """Whether this instance was made for these very arrays, and its copies of them are current."""
@@ -495,7 +506,9 @@ class Follower:
                     if forms is None:
                         arrays = None
             if stream is not None and cuda_device.is_capturing(stream):
-                raise CaptureError(UNBOUND.format(kernel=self.function.__name__))
+                raise CaptureError(
+                    UNBOUND.format(kernel=self.function.__name__, where=where_first_named(self.function))
+                )
             if arrays is None:
                 variant = self._specialise()
                 arrays = [place.read() for _, place in variant.arrays]
@@ -536,11 +549,11 @@ class Follower:
             if isinstance(array, np.ndarray):
                 try:
                     mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
+                    address = mirror.address_of(array)
                 except CaptureError as error:
-                    error.add_note(f"while copying `{place.name}`, which kernel `{self.function.__name__}` captures")
+                    say_where(error, self.function, place)
                     raise
                 copies[id(mirror)] = mirror
-                address = mirror.address_of(array)
                 if use.written:
                     written.append((mirror, array))
             else:
@@ -567,7 +580,13 @@ class Follower:
         home = cuda_device.pointer_device(address)
         if home is not None and home != device:
             raise CaptureError(
-                OTHER_DEVICE.format(name=place.name, kernel=self.function.__name__, home=home, device=device)
+                OTHER_DEVICE.format(
+                    name=place.name,
+                    kernel=self.function.__name__,
+                    where=where_named(self.function, place),
+                    home=home,
+                    device=device,
+                )
             )
 
 
@@ -656,8 +675,10 @@ without compiling."""
 
 UNBOUND = """\
 kernel `{kernel}` is launched on a stream that is being captured into a graph, and its captured arrays are not bound.
+  {where}
 Bind it before the capture begins: `cuda_captures.bind({kernel}[griddim, blockdim], *args)`."""
 
 OTHER_DEVICE = """\
 `{name}`, which kernel `{kernel}` captures, is on device {home}, and the launch is on device {device}.
+  {where}
 Launch there (`with cuda.gpus[{home}]: ...`), or copy the array to device {device} and bind the name to the copy."""

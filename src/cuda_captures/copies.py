@@ -20,8 +20,8 @@ import numpy as np
 from cuda_captures import driver
 from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, relaxed_capture
 from cuda_captures.driver import DriverError
-from cuda_captures.errors import CaptureError, CaptureTypingError
-from cuda_captures.extents import Array, Extent, Root, covered, extent, is_dense
+from cuda_captures.errors import CaptureError, CaptureTypingError, about
+from cuda_captures.extents import MOVED, Array, Extent, Root, covered, extent, is_dense
 from cuda_captures.noticing import Noticing, Once, locked_since, noticing
 from cuda_captures.ordering import LEGACY, Ordering
 from cuda_captures.spans import Range
@@ -34,7 +34,15 @@ WRITTEN_IN_GRAPH = (
     "moment at which the array could be copied back.\n"
     "Mark the array with cuda_captures.mapped(...), or capture a device array."
 )
-READ_ONLY = "a kernel wrote a captured NumPy array that has been made read-only (flags.writeable is False)"
+READ_ONLY = (
+    "a kernel wrote a captured NumPy array that has been made read-only since it was launched "
+    "(flags.writeable is False), so what it wrote is lost.\n"
+    "Leave the array writeable until launches that write it are over."
+)
+ELSEWHERE = (
+    "the device copy is on device {device}, and the current context is of device {now}.\n"
+    "Make the device of the launch current: `with cuda.gpus[{device}]: ...`."
+)
 
 
 class Mirror:
@@ -89,7 +97,7 @@ class Mirror:
         self.superseded = False
         self.users: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
-        self._ordering = Ordering(context)
+        self._ordering = Ordering(context, self.start)
         self._launching = False
         self._unreturned: dict[int, tuple[Array, int]] = {}
         this = weakref.ref(self)
@@ -148,7 +156,7 @@ class Mirror:
         """Device address of an array's first element; with negative strides that is not its lowest byte."""
         if not self.covers(extent(array)):
             self.superseded = True
-            raise CaptureError("a captured NumPy array's memory has moved (ndarray.resize?); launch again")
+            raise about(self.start, CaptureError(MOVED))
         return self._base + int(array.__array_interface__["data"][0]) - self.start
 
     # before a launch
@@ -225,7 +233,7 @@ class Mirror:
         if now is self.context:
             return True
         if now.device != self.device:
-            raise CaptureError(f"the copy is on device {self.device}, the current context is of device {now.device}")
+            raise about(self.start, CaptureError(ELSEWHERE.format(device=self.device, now=now.device)))
         self.superseded = True
         return False
 
@@ -295,7 +303,7 @@ class Mirror:
             If the kernel failed.  The array's elements may have been written in part.
         """
         if stream not in LEGACY and is_capturing(stream):
-            raise CaptureError(WRITTEN_IN_GRAPH)
+            raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
         driver.calls.stream_synchronize(stream)  # holding no lock
         with self._lock, relaxed_capture():
             self._return(array, stream)
@@ -316,7 +324,7 @@ class Mirror:
         if not array.size or not self.covers((low, high)) or self._buffer.closed:
             return  # resized while the kernel ran: there is no place for it any more
         if not array.flags.writeable:
-            raise CaptureTypingError(READ_ONLY)
+            raise about(low, CaptureTypingError(READ_ONLY))
         offset = low - self.start
         source = self._base + offset
 

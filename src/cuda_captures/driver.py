@@ -23,6 +23,17 @@ CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 HOST_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE and CU_MEMHOSTREGISTER_PORTABLE
 HOST_DEVICEMAP = 2  # CU_MEMHOSTREGISTER_DEVICEMAP
 
+NO_BINDING = (
+    "the package cuda-bindings is missing.\n"
+    "Install cuda-captures with the extra of your compiler, for example pip install 'cuda-captures[cu13]'."
+)
+
+NO_DRIVER = (
+    "there is no CUDA driver on this machine: {error}\n"
+    "Without one, kernels can be looked at with cuda_captures.explain(kernel, signature), or run in numba's simulator "
+    "(NUMBA_ENABLE_CUDASIM=1)."
+)
+
 FORKED = (
     "this process was forked from one that had used CUDA, and CUDA does not work in such a child.\n"
     "Start worker processes with the 'spawn' or 'forkserver' method "
@@ -64,15 +75,12 @@ class Driver:
         try:
             from cuda.bindings import driver as binding
         except ImportError as error:
-            raise CaptureError(
-                "the package cuda-bindings is missing; install cuda-captures with the extra of your compiler, "
-                "for example pip install 'cuda-captures[cu13]'"
-            ) from error
+            raise CaptureError(NO_BINDING) from error
         self._binding: Any = binding
         try:
             self._do("cuInit", 0)
         except RuntimeError as error:  # the library itself is not there
-            raise CaptureError(f"there is no CUDA driver on this machine: {error}") from error
+            raise CaptureError(NO_DRIVER.format(error=error)) from error
 
     def _do(self, name: str, *arguments: Any) -> Any:
         code, *values = getattr(self._binding, name)(*arguments)

@@ -1,14 +1,15 @@
 """What goes wrong with a capture, said so that the reader can mend it.
 
 Every error and warning of the package is one of the classes below.  Message texts live beside the code that
-raises them; :func:`pointer` puts the line of source that is at fault under a caret.
+raises them; :func:`pointer` shows the line of source that is at fault, with a caret under the name.
 """
 
 from __future__ import annotations
 
-import dis
-import linecache
-from types import CodeType, FunctionType
+from typing import TypeVar
+
+from cuda_captures.excerpts import line_naming as line_naming
+from cuda_captures.excerpts import pointer as pointer
 
 
 class CaptureError(Exception):
@@ -16,7 +17,26 @@ class CaptureError(Exception):
 
     When this is raised nothing was launched and nothing was left half-bound; the same launch works once the cause
     is gone.
+
+    Attributes
+    ----------
+    address
+        In the host's memory, of what it is about, where that is all that is known; None otherwise.
+    located
+        Whether the message says which captured name that is.
     """
+
+    address: int | None = None
+    located: bool = False
+
+
+_Error = TypeVar("_Error", bound=CaptureError)
+
+
+def about(address: int, error: _Error) -> _Error:
+    """An error about some of the host's memory; who knows the captured name puts it into the message."""
+    error.address = address
+    return error
 
 
 class CaptureTypingError(CaptureError, TypeError):
@@ -33,59 +53,3 @@ class CaptureWarning(UserWarning):
 
 class CapturePerformanceWarning(CaptureWarning):
     """A capture works, but costs more than it need; the text names it and the cures."""
-
-
-def pointer(code: CodeType | FunctionType, name: str, line: int | None = None) -> str:
-    """The place in the source where a function names something, with a caret under the name.
-
-    Parameters
-    ----------
-    code
-        The function, or its code object.
-    name
-        The variable, attribute or call to point at.
-    line
-        The line to show, from 1.  By default the first line of ``code`` whose bytecode names ``name``.
-
-    Returns
-    -------
-    str
-        ``'file.py:12, in f\\n    out[i] = table[i]\\n             ^^^^^'``; without the source only the first line.
-    """
-    if isinstance(code, FunctionType):
-        code = code.__code__
-    line = line or line_naming(code, name)
-    head = f"{code.co_filename}:{line}, in {code.co_name}"
-    text = linecache.getline(code.co_filename, line).rstrip()
-    if not text.strip():
-        return head
-    stripped = text.lstrip()
-    column = _column(stripped, name)
-    if column is None:
-        return f"{head}\n    {stripped}"
-    return f"{head}\n    {stripped}\n    {' ' * column}{'^' * len(name)}"
-
-
-def line_naming(code: CodeType, name: str) -> int:
-    """The first line of a function that names something; the line of its ``def`` if none does."""
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        if instruction.starts_line:
-            line = code.co_firstlineno if instruction.starts_line is True else int(instruction.starts_line)
-        if instruction.positions is not None and instruction.positions.lineno is not None:
-            line = instruction.positions.lineno
-        if instruction.argval == name:
-            return line
-    return code.co_firstlineno
-
-
-def _column(text: str, name: str) -> int | None:
-    """Where a line holds the name as a whole word."""
-    start = 0
-    while (found := text.find(name, start)) >= 0:
-        before = text[found - 1 : found]
-        after = text[found + len(name) : found + len(name) + 1]
-        if not (before.isidentifier() or before.isdigit() or after.isidentifier() or after.isdigit()):
-            return found
-        start = found + 1
-    return None

@@ -20,6 +20,11 @@ Extent = tuple[int, int]  # address of the first byte, and of the one after the 
 NEAR = 4  # a root of up to so many times the view's size is mirrored whole
 ALWAYS_WHOLE = 1 << 20  # bytes: and so is any root of up to this size
 
+MOVED = (
+    "a captured NumPy array's memory has moved or shrunk since its name was looked up (ndarray.resize?).\n"
+    "Nothing was launched; launch again, and resize between launches only."
+)
+
 # PyArrayObject starts with the object header, then the data pointer (numpy/ndarraytypes.h, stable since NumPy 1.7).
 _DATA_POINTER = object.__basicsize__
 

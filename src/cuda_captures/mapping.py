@@ -15,8 +15,8 @@ from typing import Any
 from cuda_captures import driver
 from cuda_captures.device import Context, context_of, page_locked, relaxed_capture
 from cuda_captures.driver import DriverError
-from cuda_captures.errors import CaptureError
-from cuda_captures.extents import Array, Extent, Root, extent
+from cuda_captures.errors import CaptureError, about
+from cuda_captures.extents import MOVED, Array, Extent, Root, extent
 from cuda_captures.watch import allow_pages, forbid_pages
 
 CANNOT_MAP = (
@@ -184,7 +184,7 @@ class MappedMirror:
         """Device address of an array's first element."""
         if not self.covers(extent(array)):
             self.superseded = True
-            raise CaptureError("a captured NumPy array's memory has moved (ndarray.resize?); launch again")
+            raise about(self.start, CaptureError(MOVED))
         return int(array.__array_interface__["data"][0]) + self._shift
 
     def refresh(self, stream: int, capturing: bool | None = None, writes: bool = False) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from cuda_captures import driver
 from cuda_captures.device import Context, Event, Launch, is_capturing, relaxed_capture
-from cuda_captures.errors import CaptureError
+from cuda_captures.errors import CaptureError, about
 
 # The handles of the legacy default stream.  The per-thread default stream is another stream in each thread, so its
 # handle (2, or 0 where the binding was told so) says too little and is treated like somebody else's.
@@ -44,8 +44,9 @@ class Ordering:
         Whether a launch that uses the copy has been captured into a graph, which may be replayed at any time.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, start: int) -> None:
         self._context = context
+        self._start = start  # of the host memory, to say in an error
         self._owned: dict[int, Any] = {}  # by handle: streams that are kept alive, or the legacy one
         self._foreign: dict[int, Event] = {}  # by stream identifier: after the last launch there
         self._upload: Event | None = None
@@ -109,7 +110,7 @@ class Ordering:
         """Make what is enqueued next on a stream wait for every launch and upload so far."""
         busy = [handle for handle in self._owned if handle not in LEGACY and handle != stream and is_capturing(handle)]
         if busy:
-            raise CaptureError(EDITED_WHILE_CAPTURING)
+            raise about(self._start, CaptureError(EDITED_WHILE_CAPTURING))
         if self.in_graphs:
             # A replay may be under way on any stream, and leaves no trace.
             driver.calls.context_synchronize()

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 
 from cuda_captures.address_space import NotMapped, pinned_kilobytes, why_not_private
-from cuda_captures.errors import CaptureError
+from cuda_captures.errors import CaptureError, about
 from cuda_captures.interest import Interest
 from cuda_captures.page_trial import proven_writes
 from cuda_captures.pages import CannotWatch, PageWrites, Scan
@@ -179,7 +179,7 @@ class PageBook:
         try:
             refused = why_not_private(low, high)
         except NotMapped as error:
-            raise CaptureError(GONE.format(reason=error)) from None
+            raise about(low, CaptureError(GONE.format(reason=error))) from None
         if refused:
             raise CannotWatch(refused)
         _refuse_pinned()

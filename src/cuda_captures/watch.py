@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_captures.errors import CaptureError
+from cuda_captures.errors import CaptureError, about
 from cuda_captures.page_book import allow_pages, forbid_pages
 from cuda_captures.pages import CannotWatch
 from cuda_captures.spans import Range, Spans
@@ -174,7 +174,8 @@ class Watch:
             missing.remove(start, stop)
         if missing:
             start, stop = missing.ranges()[0]
-            error = CaptureError(WRONG.format(start=start, stop=stop, address=self.start, way=self.way, why=self.why))
+            text = WRONG.format(start=start, stop=stop, address=self.start, way=self.way, why=self.why)
+            error = about(self.start, CaptureError(text))
             self._way.close()
             self._begin()
             raise error

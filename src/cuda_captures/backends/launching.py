@@ -7,10 +7,17 @@ from typing import Any
 
 from cuda_captures import mirrors
 from cuda_captures.binding import Instance
+from cuda_captures.errors import CaptureError
+from cuda_captures.whereabouts import say_whose
 
 
 def launch_with_copies(
-    instance: Instance, stream: int, owner: Any, start: Callable[[Any], None], rebind: Callable[[], Instance]
+    instance: Instance,
+    stream: int,
+    owner: Any,
+    start: Callable[[Any], None],
+    rebind: Callable[[], Instance],
+    kernel: Any,
 ) -> None:
     """Launch a module instance whose NumPy arrays have device copies.
 
@@ -26,14 +33,20 @@ def launch_with_copies(
         Launches what a backend knows an instance by.
     rebind
         Another instance, when a copy has been replaced by a larger one.
+    kernel
+        The Python function, to say in an error which of its arrays it is about.
     """
-    while True:
-        with mirrors.LAUNCH_LOCK:  # no other thread's update falls between refreshing and launching
-            if instance.ready(stream):
-                try:
-                    start(instance.launchable)
-                finally:
-                    instance.launched(stream, owner)
-                break
-        instance = rebind()
-    instance.copy_back(stream, owner)
+    try:
+        while True:
+            with mirrors.LAUNCH_LOCK:  # no other thread's update falls between refreshing and launching
+                if instance.ready(stream):
+                    try:
+                        start(instance.launchable)
+                    finally:
+                        instance.launched(stream, owner)
+                    break
+            instance = rebind()
+        instance.copy_back(stream, owner)
+    except CaptureError as error:
+        say_whose(error, kernel, instance.copied())
+        raise

@@ -148,6 +148,7 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
             None,  # cuda.core's stream keeps no handle of numba's alive
             lambda bound: UpstreamKernel.launch(bound, args, griddim, blockdim, stream, sharedmem),
             lambda: self.bound(handle),
+            self.toolchain.py_func,
         )
 
     def _reduce_states(self) -> dict[str, Any]:

@@ -151,6 +151,7 @@ class CaptureKernel:
                 marshaller._stream_ref or marshaller._launch_stream,
                 lambda bound: bound.configured(geometry)(*args),
                 lambda: self.bound(context, handle),
+                self.toolchain.py_func,
             )
 
     def load(self, marshaller: Any, args: Sequence[Any]) -> None:
