@@ -117,13 +117,16 @@ def memory() -> list[Any]:
 def refresh(array: np.ndarray[Any, Any]) -> None:
     """Copy a ``snapshot`` again, in place; nothing is compiled.
 
+    Done when the call returns.  If no kernel has captured the array under the policy ``snapshot`` yet, there is no
+    copy and nothing to do.
+
     Raises
     ------
     TypeError
         If ``array`` is no NumPy array.
-    CaptureError
-        If no kernel has captured it under the policy ``snapshot``.
     """
     from cuda_captures import mirrors
 
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"refresh(...) copies a captured NumPy array again, and got a {type(array).__qualname__}")
     mirrors.refresh_snapshot(array)
