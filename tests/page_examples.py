@@ -2,8 +2,8 @@
 
     python tests/page_examples.py docs/policies.md
 
-Blocks of Python and of shell commands are run; a block of text is what the examples before it, since the last such
-block, printed (``...`` stands for anything).  A block that cannot run has a comment before it that says why:
+Blocks of Python and of shell commands are run; a block of text is what the example before it printed (``...`` stands
+for anything).  A block that cannot run has a comment before it that says why:
 ``<!-- skip: next "it needs a second GPU" -->``, or ``<!-- skip: next if(simulator, reason="...") -->``.
 
 Run from the root of the repository, so that tracebacks and messages name the page as it is called there.
@@ -37,7 +37,7 @@ LANGUAGES = ("python", "sh", "text")
 
 
 class Page:
-    """Evaluators of one page's examples, and what they have printed since it was last compared.
+    """Evaluators of one page's examples, and what the last of them printed.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Page:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(code, example.namespace)
-        self.printed += printed.getvalue()
+        self.printed = printed.getvalue()
 
     def run_shell(self, example: Example) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -78,10 +78,10 @@ class Page:
         )
         if done.returncode:
             raise AssertionError(f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
-        self.printed += done.stdout
+        self.printed = done.stdout
 
     def compare(self, example: Example) -> None:
-        printed, self.printed = self.printed, ""
+        printed = self.printed
         checker, options = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         if not checker.check_output(example.parsed, printed, options):
             raise AssertionError(f"the page says\n{example.parsed}\nand what was printed is\n{printed}")
