@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import cuda_captures
@@ -37,4 +38,20 @@ def plots() -> str:
     return "\n\n".join(f"![{picture.stem}](plots/{picture.name})" for picture in pictures)
 
 
-myst_substitutions = {"plots": plots()}
+def rooms(directory: str = ".") -> str:
+    """The modules of a directory of the package, each with the first sentence of its docstring, as a table."""
+    rows = ["| module | what is in it |", "|---|---|"]
+    for path in sorted((HERE.parent / "src/cuda_captures" / directory).glob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        said = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|").replace("``", "`")
+        rows.append(f"| `{path.stem}` | {said.replace(':func:', '').replace(':class:', '')} |")
+    return "\n".join(rows)
+
+
+myst_substitutions = {
+    "plots": plots(),
+    "rooms": rooms(),
+    "rooms_of_backends": rooms("backends"),
+    "rooms_of_numba_cuda": rooms("backends/numba_cuda"),
+    "rooms_of_numba_cuda_mlir": rooms("backends/numba_cuda_mlir"),
+}
