@@ -630,7 +630,6 @@ ELSEWHERE = "whose meaning for the compiler is defined elsewhere"
         (bytearray(b"12"), f"it is a bytearray, {CONTAINER}"),
         (Opaque(), f"it is an object of {__name__}.Opaque, {ELSEWHERE}"),
         (Opaque, f"it is a class, {ELSEWHERE}"),
-        (SimpleNamespace(x=1), f"it is an object of types.SimpleNamespace, {ELSEWHERE}"),
         ([].append, f"it is an object of builtins.builtin_function_or_method, {ELSEWHERE}"),
         (np.zeros(1, [("a", "O")])[0], "it is a record with Python objects"),
     ],

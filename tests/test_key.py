@@ -399,16 +399,20 @@ def test_names_with_line_breaks_cannot_pass_for_other_lines() -> None:
 # what cannot be seen
 
 
+class Opaque:
+    n = 3
+
+
 def test_what_cannot_be_seen_is_refused_by_name() -> None:
     kernel = made(
         "@device()\ndef get(i): return names[i] + both[1][0]\ndef kernel(i): return get(i) + settings.n",
         names=[1, 2],
         both=(np.zeros(3), ({1}, 3)),
-        settings=SimpleNamespace(n=3),
+        settings=Opaque(),
     )
     container = "whose items may change one by one; an array (`np.array(...)`) is captured by reference"
     assert reasons(kernel) == [
-        "`settings` (global `settings`): it is an object of types.SimpleNamespace, whose meaning for the compiler is"
+        f"`settings` (global `settings`): it is an object of {__name__}.Opaque, whose meaning for the compiler is"
         " defined elsewhere",
         f"`names` (device function `get` → global `names`): it is a list, {container}",
         f"`both[1][0]` (device function `get` → global `both` → [1] → [0]): it is a set, {container}",

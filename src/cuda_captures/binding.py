@@ -323,6 +323,7 @@ class Follower:
         variant = self._variants.get(token)
         if variant is not None:
             self._variants.move_to_end(token)
+            variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
         else:
             variant = self._add(token, self._code(discovery, layouts), discovery)
             self._warn_of_many_values(discovery)
@@ -638,13 +639,16 @@ def roots(arrays: Sequence[tuple[Use, Place]], values: Sequence[Any]) -> list[tu
 def value_token(capture: Capture) -> Hashable:
     """A hashable that is equal for meanings for which the same code is right.
 
-    Values by their text, which tells types, signs of zeros and bits of NaNs apart; tuples by their class, as their
-    items are captures of their own; other objects by identity, which is safe while a specialisation holds them.
+    Values by their text, which tells types, signs of zeros and bits of NaNs apart; tuples and objects by their
+    class, as what is in them are captures of their own; others by identity, which is safe while a specialisation
+    holds them.
     """
     if capture.kind in ("value", "library"):
         return capture.text
     if capture.kind == "tuple":
         return type(capture.value), len(capture.value)
+    if capture.kind == "object" and not isinstance(capture.value, type):
+        return (type(capture.value),)
     return type(capture.value), id(capture.value)
 
 

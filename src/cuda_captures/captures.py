@@ -16,7 +16,7 @@ from cuda_captures.names import names_of
 from cuda_captures.places import Place, Recipe
 from cuda_captures.values import text_of
 
-Kind = Literal["array", "value", "tuple", "function", "module", "library", "missing", "unknown"]
+Kind = Literal["array", "value", "tuple", "object", "function", "module", "library", "missing", "unknown"]
 
 
 @dataclass(eq=False, slots=True)
@@ -28,14 +28,15 @@ class Capture:
     place
         Where Python looks it up.
     origin
-        What the place is reached from: a function, a module or a tuple.
+        What the place is reached from: a function, a module, a tuple or an object.
     step
         The last step of the path.
     value
         What it means now; ``MISSING`` for a deleted global or an emptied cell.
     kind
         ``"array"``; ``"value"``: one that the key spells out; ``"tuple"``: one that holds arrays, functions or what
-        the key cannot spell, whose items are captures of their own; ``"function"``: one that is walked;
+        the key cannot spell, whose items are captures of their own; ``"object"``: a dataclass instance, a simple
+        namespace or a class, whose attributes are, as far as they are read; ``"function"``: one that is walked;
         ``"module"``: a user's; ``"library"``: something of a library, identified by name and version;
         ``"missing"``; ``"unknown"``.
     function

@@ -1,20 +1,22 @@
 """What a function sees: a static walk over everything that a kernel names.
 
 The walk reads the bytecode and resolves names as Python does (local, closure, global, builtin), through attributes of
-modules, tuples, named tuples, defaults, and every device function and plain function reached.  Nothing is executed
-but the reading of names.  A :class:`Discovery` belongs to who asked for it; the walk keeps nothing between calls but
-what :mod:`~cuda_captures.names` knows of code objects and :mod:`~cuda_captures.libraries` of libraries.
+modules, dataclass instances, simple namespaces and classes, tuples, named tuples, defaults, and every device function
+and plain function reached.  Nothing is executed but the reading of names.  A :class:`Discovery` belongs to who asked
+for it; the walk keeps nothing between calls but what :mod:`~cuda_captures.names` knows of code objects and
+:mod:`~cuda_captures.libraries` of libraries.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from cuda_captures.captures import Capture, Discovery, Kind, Reached
-from cuda_captures.kinds import classify, is_device_array
+from cuda_captures.kinds import classify, classify_whole, is_device_array
+from cuda_captures.members import has_members, why_no_member
 from cuda_captures.names import Chain, Use, names_of, strings_in
 from cuda_captures.places import (
     MISSING,
@@ -23,6 +25,7 @@ from cuda_captures.places import (
     DefaultPlace,
     GlobalPlace,
     ItemPlace,
+    MemberPlace,
     ModulePlace,
     Place,
     follow,
@@ -39,6 +42,7 @@ __all__ = [
     "GlobalPlace",
     "ItemPlace",
     "Kind",
+    "MemberPlace",
     "ModulePlace",
     "Place",
     "Reached",
@@ -77,15 +81,15 @@ class _Walk:
         self.found = found
         self.queue: deque[Reached] = deque()
         self.reached: dict[tuple[int, int], Reached] = {}
-        # Modules that are stored or passed on, each with who first did so and its label there.
-        self.stored: dict[int, tuple[Capture, Reached, str]] = {}
+        # Modules and objects that are stored or passed on, each with who first did so and its label there.
+        self.stored: dict[Hashable, tuple[Capture, Reached, str]] = {}
 
     def run(self) -> None:
         while self.queue:
             while self.queue:
                 self.visit(self.queue.popleft())
             if self.stored:
-                self.visit_stored_modules()
+                self.visit_stored()
 
     def reach(self, function: FunctionType, dispatcher: Any, via: Capture | None) -> Reached:
         """Note a function, to be visited once."""
@@ -117,7 +121,7 @@ class _Walk:
     def name(self, reached: Reached, place: Place, use: Use) -> None:
         """Capture one name of a function, and the attributes that the function takes of it at once."""
         capture = self.capture(reached, place, reached, use.step, use.label)
-        if isinstance(capture.value, ModuleType):
+        if isinstance(capture.value, ModuleType) or capture.kind == "object":
             for chain in use.chains or ((),):
                 self.attributes(reached, capture, use.label, chain)
 
@@ -153,20 +157,25 @@ class _Walk:
             self.attributes(reached, inner, label + step, ())
 
     def attributes(self, reached: Reached, capture: Capture, label: str, chain: Chain) -> None:
-        """Capture attributes of a module along a chain; a module at its end is stored or passed on."""
+        """Capture attributes of a module or an object along a chain; what is at its end is stored or passed on."""
         for name in chain:
-            if not isinstance(capture.value, ModuleType):
+            place = _attribute_place(capture, name)
+            if place is None:
                 return
             label = f"{label}.{name}"
-            place = AttributePlace(capture.value, name)
-            capture = self.capture(reached, place, capture, f"attribute `{name}`", label)
+            step = f".{name}" if isinstance(place, MemberPlace) else f"attribute `{name}`"
+            capture = self.capture(reached, place, capture, step, label)
         if isinstance(capture.value, ModuleType):
             self.stored.setdefault(id(capture.value), (capture, reached, label))
+        elif capture.kind == "object":
+            if isinstance(capture.value, type):
+                capture.kind, capture._text, capture.why = classify_whole(capture.value, capture.place)
+            self.stored.setdefault(capture.place.key, (capture, reached, label))
 
-    def visit_stored_modules(self) -> None:
-        """Capture every attribute of stored modules that any function reached could mean.
+    def visit_stored(self) -> None:
+        """Capture every attribute of stored modules and objects that any function reached could mean.
 
-        Which function gets a module that is passed on is not followed: names that all code together uses cover it.
+        Which function gets what is passed on is not followed: names that all code together uses cover it.
         """
         more = True
         while more:
@@ -174,13 +183,14 @@ class _Walk:
             wanted = sorted(self.attribute_names())
             for capture, reached, label in list(self.stored.values()):
                 for name in wanted:
-                    place = AttributePlace(capture.value, name)
-                    if place.key not in self.found.by_place and place.peek() is not MISSING:
-                        self.attributes(reached, capture, label, (name,))
-                        more = True
+                    place = _attribute_place(capture, name)
+                    if place is None or place.key in self.found.by_place or place.peek() is MISSING:
+                        continue
+                    self.attributes(reached, capture, label, (name,))
+                    more = True
 
     def attribute_names(self) -> set[str]:
-        """Every name that could be taken of a module: attributes, and strings that ``getattr`` could be given."""
+        """Every name that could be taken of a module or object: attributes, and strings for ``getattr``."""
         wanted: set[str] = set()
         for one in self.found.reached:
             wanted |= names_of(one.function.__code__).attributes
@@ -188,6 +198,15 @@ class _Walk:
             if capture.kind == "value":
                 wanted.update(filter(str.isidentifier, strings_in(capture.value)))
         return wanted
+
+
+def _attribute_place(owner: Capture, name: str) -> Place | None:
+    """The place of an attribute of a module or an object; None where there is none that a kernel could read."""
+    if isinstance(owner.value, ModuleType):
+        return AttributePlace(owner.value, name)
+    if has_members(owner.value) and not why_no_member(owner.value, name):
+        return owner.place.member(name)
+    return None
 
 
 def _absolute(namespace: dict[str, Any], level: int, name: str) -> str:

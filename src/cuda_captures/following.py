@@ -8,12 +8,13 @@ again must not keep them.  Other values are held; they are what the compiled cod
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cuda_captures.discovery import MISSING, AttributePlace, CellPlace, GlobalPlace, Place
+from cuda_captures.discovery import MISSING, AttributePlace, CellPlace, GlobalPlace, MemberPlace, Place
 from cuda_captures.storage import storage_check
 
 
@@ -36,7 +37,7 @@ def unchanged_predicate(
     names: dict[str, object] = {"missing": MISSING}
     tests: list[str] = []
     for number, (place, value) in enumerate(expected):
-        read = _reading(place, number, names)
+        read = _reading(place, str(number), names)
         if isinstance(value, np.ndarray):
             names[f"w{number}"] = weakref.ref(value)
             names[f"s{number}"], names[f"t{number}"] = value.shape, value.strides
@@ -68,7 +69,7 @@ def _maker(parameters: tuple[str, ...], test: str) -> Callable[..., Callable[[],
     return namespace["make"]
 
 
-def _reading(place: Place, number: int, names: dict[str, object]) -> str:
+def _reading(place: Place, number: str, names: dict[str, object]) -> str:
     """An expression that reads a place."""
     if isinstance(place, GlobalPlace):
         names[f"g{number}"] = place.namespace.get
@@ -84,5 +85,8 @@ def _reading(place: Place, number: int, names: dict[str, object]) -> str:
         names[f"g{number}"] = vars(place.module).get
         names[f"n{number}"] = place.name
         return f"g{number}(n{number}, missing)"
+    if isinstance(place, MemberPlace):
+        names[f"a{number}"] = operator.attrgetter(place.attribute)
+        return f"a{number}({_reading(place.parent, f'{number}_', names)})"
     names[f"p{number}"] = place.peek  # the rarer kinds of place
     return f"p{number}()"

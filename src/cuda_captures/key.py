@@ -139,6 +139,9 @@ def _capture_text(capture: Capture) -> str:
     if kind == "tuple":
         fields = getattr(type(capture.value), "_fields", "")
         return f"tuple {named(type(capture.value))} of {len(capture.value)}{fields}"
+    if kind == "object":
+        value = capture.value
+        return f"class {named(value)}" if isinstance(value, type) else f"object {named(type(value))}"
     return "unknown" if kind == "unknown" else one_line(capture.text)
 
 

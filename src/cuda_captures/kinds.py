@@ -11,10 +11,10 @@ import numpy as np
 
 from cuda_captures.captures import Kind
 from cuda_captures.libraries import known_library_object, library_object, library_of, remember
+from cuda_captures.members import has_members
 from cuda_captures.places import (
     MISSING,
     AttributePlace,
-    DefaultPlace,
     GlobalPlace,
     ModulePlace,
     Place,
@@ -63,11 +63,18 @@ def classify(value: Any, place: Place) -> tuple[Kind, str, str]:
             return _array(place)
     except Exception as error:  # a property of some other library
         return "unknown", "", f"its __cuda_array_interface__ cannot be read: {error}"
+    if has_members(value):
+        return "object", "", ""
+    return _other(value, place)
+
+
+def classify_whole(value: Any, place: Place) -> tuple[Kind, str, str]:
+    """As :func:`classify`, of a class that is used as a whole: called, say, or passed on."""
     return _other(value, place)
 
 
 def _array(place: Place) -> tuple[Kind, str, str]:
-    if isinstance(place.root, DefaultPlace):
+    if not place.followed:
         return "unknown", "", "it is an array as a default value, which is compiled in; name it in the body instead"
     return "array", "", ""
 

@@ -13,6 +13,8 @@ from collections.abc import Hashable
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
+from cuda_captures.members import frozen_fields, has_members, why_no_member
+
 
 class _Missing:
     """What a place holds that holds nothing: a deleted global, an emptied cell."""
@@ -51,7 +53,7 @@ class Place:
 
     @property
     def root(self) -> Place:
-        """The place that a launch looks at: the tuple's for an item, else the place itself."""
+        """The place that a launch looks at: the tuple's or frozen object's for what is in it, else the place itself."""
         return self
 
     def read(self) -> Any:
@@ -77,6 +79,10 @@ class Place:
         """The place of an item of the tuple that is here."""
         fields = getattr(type(self.peek()), "_fields", ())
         return ItemPlace(self, index, fields[index] if index < len(fields) else None)
+
+    def member(self, name: str) -> MemberPlace:
+        """The place of an attribute of the object that is here."""
+        return MemberPlace(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Place) and self.key == other.key
@@ -234,6 +240,32 @@ class ItemPlace(Place):
         return items[self.index]
 
 
+class MemberPlace(Place):
+    """An attribute of an object: of a dataclass instance, a simple namespace or a class.
+
+    A field of a frozen dataclass stays what it is for as long as its owner is the same; any other attribute can be
+    bound anew, so a launch looks at it itself.
+    """
+
+    __slots__ = ("attribute", "followed", "parent", "stays")
+
+    def __init__(self, parent: Place, attribute: str) -> None:
+        self.parent = parent
+        self.attribute = attribute
+        self.name = f"{parent.name}.{attribute}"
+        self.key = (*parent.key, f".{attribute}")  # type: ignore[misc]
+        self.followed = parent.followed
+        self.stays = attribute in frozen_fields(parent.peek())
+        self.step = ("member", attribute)
+
+    @property
+    def root(self) -> Place:
+        return self.parent.root if self.stays else self
+
+    def read(self) -> Any:
+        return getattr(self.parent.read(), self.attribute)
+
+
 EMPTY_CELL = "cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
 
 
@@ -270,6 +302,9 @@ def _step(place: Place | None, value: Any, step: Step) -> Place:
     if kind == "item":
         if place is not None and isinstance(value, tuple) and name < len(value):
             return place.item(name)
+    elif kind == "member":
+        if place is not None and has_members(value) and not why_no_member(value, name):
+            return place.member(name)
     elif kind == "attribute":
         if isinstance(value, ModuleType):
             return AttributePlace(value, name)

@@ -22,7 +22,9 @@ import numpy as np
 
 from cuda_captures.discovery import Discovery, Place, is_device_array
 from cuda_captures.errors import CaptureTypingError, pointer
+from cuda_captures.held_objects import HeldObject
 from cuda_captures.key import ArraySignature, array_signature
+from cuda_captures.members import has_members
 from cuda_captures.policy import Policy, policy_of
 from cuda_captures.signature import Layout
 from cuda_captures.slots import Slot, new_symbol
@@ -102,6 +104,10 @@ class Session:
         code may assume.
     cc
         Compute capability to compile for instead of the current device's.
+    captured, objects
+        The stand-ins of arrays and of objects.
+    unseen
+        What came up that the key cannot see: reasons not to share the code, each with a name.
     """
 
     discovery: Discovery
@@ -110,25 +116,33 @@ class Session:
     layouts: Mapping[Hashable, Layout] = field(default_factory=dict)
     cc: tuple[int, int] | None = None
     captured: dict[Hashable, Captured] = field(default_factory=dict)
+    objects: dict[Hashable, HeldObject] = field(default_factory=dict)
+    unseen: list[str] = field(default_factory=list)
 
     def stand_in(self, place: Place, value: object, function: Any) -> Any:
         """What the compiler gets to see for a captured value.
 
-        Arrays, bare or inside tuples and named tuples, become :class:`Captured`; other values are returned as they
-        are (the same object).
+        Arrays, bare or inside tuples and named tuples, become :class:`Captured`; objects whose attributes kernels
+        read become :class:`~cuda_captures.held_objects.HeldObject`; other values are returned as they are (the same
+        object).
 
         Raises
         ------
         CaptureTypingError
             For an array that no kernel can read: it names the variable and what to write instead.
         """
-        if isinstance(value, Captured):
+        if isinstance(value, (Captured, HeldObject)):
             return value
         if is_array(value):
             return self.capture(place, value, function)
-        if isinstance(value, tuple) and holds_array(value):
+        if isinstance(value, tuple) and may_hold_array(value):
             items = [self.stand_in(place.item(index), item, function) for index, item in enumerate(value)]
             return tuple.__new__(type(value), items)  # keeps a named tuple's class, whatever its __new__ asks for
+        if has_members(value):
+            known = self.objects.get(place.key)
+            if known is None or known.value is not value:
+                known = self.objects[place.key] = HeldObject(self, place, value, function)
+            return known
         return value
 
     def capture(self, place: Place, value: Any, function: Any, policy: Policy | None = None) -> Captured:
@@ -157,6 +171,8 @@ class Session:
         for captured in self.captured.values():
             captured.value = None
             captured.function = None
+        for held in self.objects.values():
+            held.close()
 
     def policy(self, place: Place, value: object) -> Policy:
         """The policy of an array; device arrays are always used in place."""
@@ -177,11 +193,11 @@ def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or is_device_array(value)
 
 
-def holds_array(value: object) -> bool:
-    """Whether a value is an array or a tuple with one somewhere in it."""
+def may_hold_array(value: object) -> bool:
+    """Whether a value is an array, an object with attributes, or a tuple with one of these somewhere in it."""
     if isinstance(value, tuple):
-        return any(map(holds_array, value))
-    return is_array(value)
+        return any(map(may_hold_array, value))
+    return is_array(value) or has_members(value) or isinstance(value, HeldObject)
 
 
 def refuse_unreadable(value: Any, name: str, function: Any) -> None:

@@ -11,16 +11,26 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
+from cuda_captures.backends.member_access import MemberAccess, refuse_of_tuples
 from cuda_captures.backends.refusals import CONTAINER, UNTYPED, refuse_writes
 from cuda_captures.discovery import AttributePlace, CellPlace, GlobalPlace, Place
 from cuda_captures.errors import CaptureTypingError, pointer
-from cuda_captures.session import Captured, Session, current, holds_array
+from cuda_captures.held_objects import HeldObject, holds_object, whole
+from cuda_captures.members import has_members, why_no_member
+from cuda_captures.session import Captured, Session, current, may_hold_array
 from cuda_captures.writes import Dialect, captured_in, effects_of
 
 
 def as_written(function: Any) -> Any:
     """The function that a compiled function was made from: itself, unless a compiler rewrites source."""
     return function
+
+
+def nothing_known(value: Any) -> bool:
+    """A compiler without types for objects of the user's."""
+    return False
 
 
 def nothing_refused(captured: Captured) -> None:
@@ -45,6 +55,8 @@ class FrontEnd:
         ``cuda.const.array_like``.
     refuse
         Raises for arrays that the compiler types and yet cannot read.
+    knows
+        Whether the compiler has a type of its own for an object, registered by its author.
     original
         The function as its author wrote it, which has the namespace and the cells that a launch looks at.
     """
@@ -55,6 +67,7 @@ class FrontEnd:
     errors: tuple[type[BaseException], ...]
     array_like: Any
     refuse: Callable[[Captured], None] = nothing_refused
+    knows: Callable[[Any], bool] = nothing_known
     original: Callable[[Any], Any] = as_written
 
     def nodes(self, *names: str) -> Any:
@@ -74,12 +87,26 @@ class FrontEnd:
         named = self.nodes("Global", "FreeVar")
         for assign in self.assignments(func_ir):
             node: Any = assign.value
-            if isinstance(node, named) and holds_array(node.value):
+            if (
+                isinstance(node, named)
+                and may_hold_array(node.value)
+                and not self.left_alone(node.name, node.value, session)
+            ):
                 place = place_of(function, node.name)
                 if place is not None:
                     node.value = session.stand_in(place, node.value, function)
                     self.type_stand_ins(node.value)
+        MemberAccess(self, func_ir, function).resolve()
         self.ask_for_constants(func_ir, session)
+
+    def left_alone(self, name: str, value: Any, session: Session) -> bool:
+        """Whether the compiler has a type of its own for an object, or for one in a tuple; noted in the session."""
+        if isinstance(value, tuple):
+            return any(self.left_alone(name, item, session) for item in value)
+        if not has_members(value) or not self.knows(value):
+            return False
+        session.unseen.append(f"`{name}` is of a type that was registered with the compiler, which the key cannot see")
+        return True
 
     def type_stand_ins(self, value: Any) -> None:
         """Give stand-ins the compiler's type of their array.
@@ -107,14 +134,39 @@ class FrontEnd:
         return self.array_type(typed.dtype, typed.ndim, form.layout, readonly=form.readonly, aligned=form.aligned)
 
     def module_capture(self, module: Any, name: str) -> Any:
-        """The stand-in for an array, or a tuple with one, that is an attribute of a module; None for anything else."""
+        """The stand-in for an array that is an attribute of a module, or for what holds one; None for anything else.
+
+        As the compiler takes it as a whole: a named tuple for an object.
+        """
+        held = self.held_in_module(module, name)
+        made = self.whole(held)
+        return None if made is vars(module).get(name) else made
+
+    def held_in_module(self, module: Any, name: str) -> Any:
+        """The same, with objects whose attributes can still be taken one by one."""
         session = current()
         value = vars(module).get(name)
-        if session is None or not holds_array(value):
+        if session is None or not may_hold_array(value) or self.left_alone(name, value, session):
             return None
         stand_in = session.stand_in(AttributePlace(module, name), value, session.discovery.function)
         self.type_stand_ins(stand_in)
         return stand_in
+
+    def whole(self, stand_in: Any) -> Any:
+        """A stand-in without objects: named tuples for them."""
+        if not holds_object(stand_in):
+            return stand_in
+        made = whole(stand_in, self.takes)
+        self.type_stand_ins(made)
+        return made
+
+    def takes(self, item: Any) -> bool:
+        """Whether the compiler takes something as an item of a tuple that stands for an object."""
+        if isinstance(item, tuple):
+            return all(map(self.takes, item))
+        return isinstance(
+            item, (Captured, bool, int, float, complex, np.number, np.bool_, np.datetime64, np.timedelta64)
+        )
 
     def ask_for_constants(self, func_ir: Any, session: Session) -> None:
         """Turn ``cuda.const.array_like(captured)`` into a capture under the policy ``constant``.
@@ -143,8 +195,8 @@ class FrontEnd:
         assign.value = value
         func_ir._definitions[assign.target.name] = [value]
 
-    def drop_unused(self, func_ir: Any) -> bool:
-        """Put zeros where a captured array is named and nothing uses what is named; whether there was any."""
+    def drop_unused(self, func_ir: Any, dropping: Callable[[Any], Any] = captured_in) -> bool:
+        """Put zeros where a capture is named and nothing uses what is named; whether there was any."""
         used = set()
         for block in func_ir.blocks.values():
             for statement in block.body:
@@ -152,7 +204,7 @@ class FrontEnd:
                 used |= {variable.name for variable in statement.list_vars() if variable.name != target}
         dropped = False
         for assign in self.assignments(func_ir):
-            if assign.target.name not in used and captured_in(self.value_of(func_ir, assign.target)):
+            if assign.target.name not in used and dropping(self.value_of(func_ir, assign.target)):
                 self.assign(func_ir, assign, self.ir.Const(0, assign.loc))
                 dropped = True
         return dropped
@@ -189,8 +241,10 @@ class FrontEnd:
 
     def attribute_of(self, owner: Any, name: str) -> Any:
         """An attribute of a module, class or tuple; of a module's arrays the stand-in."""
+        if isinstance(owner, HeldObject):
+            return None if why_no_member(owner.value, name) else owner.member(name)
         if isinstance(owner, ModuleType):
-            captured = self.module_capture(owner, name)
+            captured = self.held_in_module(owner, name)
             return getattr(owner, name, None) if captured is None else captured
         return getattr(owner, name, None) if isinstance(owner, (tuple, type)) else None
 
@@ -203,7 +257,7 @@ def place_of(function: Any, name: str) -> Place | None:
     if name in function.__code__.co_freevars:
         return CellPlace(function.__closure__[function.__code__.co_freevars.index(name)], name)
     place = GlobalPlace(function.__globals__, name)
-    return place if holds_array(place.peek()) else None
+    return place if may_hold_array(place.peek()) else None
 
 
 class CaptureInference:
@@ -235,5 +289,7 @@ class CaptureInference:
         except self.front_end.errors as error:
             if current() is not None:
                 effects = effects_of(self.func_ir.blocks.values(), None, self.dialect)
-                refuse_writes(effects, self.front_end.original(self.func_id.func), error)
+                function = self.front_end.original(self.func_id.func)
+                refuse_writes(effects, function, error)
+                refuse_of_tuples(self, self.func_ir, function, error)
             raise

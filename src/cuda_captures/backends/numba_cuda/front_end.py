@@ -9,8 +9,9 @@ from numba.cuda import types
 from numba.cuda.core import errors, ir
 from numba.cuda.core.interpreter import Interpreter
 from numba.cuda.core.typeinfer import TypeInferer
+from numba.cuda.descriptor import cuda_target
 from numba.cuda.target import CUDATypingContext
-from numba.cuda.typing.typeof import Purpose, typeof
+from numba.cuda.typing.typeof import Purpose, typeof, typeof_impl
 
 from cuda_captures.backends.front_end import CaptureInference, FrontEnd
 from cuda_captures.session import current
@@ -22,6 +23,23 @@ upstream_resolve_module_constants = CUDATypingContext.resolve_module_constants
 def typeof_captured(value: Any) -> Any:
     """The compiler's type of an array that is named from outside."""
     return typeof(value, Purpose.constant)
+
+
+def knows(value: Any) -> bool:
+    """Whether a type was registered for an object's class, with this compiler or with numba, or for a class."""
+    if isinstance(value, type):
+        cuda_target.typing_context.refresh()
+        return cuda_target.typing_context._lookup_global(value) is not None
+    return any(one.dispatch(type(value)) is not one.dispatch(object) for one in (typeof_impl, *numbas_typeof()))
+
+
+def numbas_typeof() -> list[Any]:
+    """Numba's own table of types, where that is installed and asked."""
+    try:
+        from numba.core.typing.typeof import typeof_impl as core
+    except ImportError:
+        return []
+    return [core]
 
 
 def typing_errors() -> tuple[type[BaseException], ...]:
@@ -39,6 +57,7 @@ FRONT_END = FrontEnd(
     array_type=types.Array,
     errors=typing_errors(),
     array_like=cuda.const.array_like,
+    knows=knows,
 )
 
 

@@ -213,6 +213,7 @@ class NumbaCudaToolchain:
             finally:
                 session.close()
         # Upstream's cache keeps the launch configuration that code depends on; the process's table does not.
+        code.why_private = tuple(dict.fromkeys(session.unseen))
         code.single = bool(warned) or bool(getattr(product, "launch_config_sensitive", False))
         self.annotations[code] = product._type_annotation
         strip(product)

@@ -6,11 +6,12 @@ import weakref
 from typing import Any
 
 from numba_cuda_mlir import cuda, mlir_compiler, types
+from numba_cuda_mlir.descriptor import mlir_target
 from numba_cuda_mlir.numba_cuda.core import errors, ir
 from numba_cuda_mlir.numba_cuda.core.interpreter import Interpreter
 from numba_cuda_mlir.numba_cuda.core.typeinfer import TypeInferer
 from numba_cuda_mlir.numba_cuda.typing.context import BaseContext
-from numba_cuda_mlir.numba_cuda.typing.typeof import Purpose, typeof
+from numba_cuda_mlir.numba_cuda.typing.typeof import Purpose, typeof, typeof_impl
 
 from cuda_captures.backends.front_end import CaptureInference, FrontEnd
 from cuda_captures.errors import CaptureTypingError
@@ -40,6 +41,14 @@ def original(function: Any) -> Any:
 def typeof_captured(value: Any) -> Any:
     """The compiler's type of an array that is named from outside."""
     return typeof(value, Purpose.constant)
+
+
+def knows(value: Any) -> bool:
+    """Whether a type was registered for an object's class, or for a class."""
+    if isinstance(value, type):
+        mlir_target.ensure_initialized()
+        return mlir_target.typing_context._lookup_global(value) is not None
+    return typeof_impl.dispatch(type(value)) is not typeof_impl.dispatch(object)
 
 
 def refuse_unaddressable(captured: Captured) -> None:
@@ -81,6 +90,7 @@ FRONT_END = FrontEnd(
     array_type=types.Array,
     errors=(errors.TypingError,),
     array_like=cuda.const.array_like,  # type: ignore[attr-defined]
+    knows=knows,
     refuse=refuse_unaddressable,
     original=original,
 )

@@ -26,6 +26,8 @@ JOINTS: tuple[Joint, ...] = (
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower._create_resolved_linker", ("self",)),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_assign", ("self", "assign_inst")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_getattr_assign", ("self", "target", "value", "attr")),
+    ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_getiter_expr_assign", ("self", "target", "value")),
+    ("numba_cuda_mlir.numba_cuda.typing.typeof", "typeof_impl.dispatch", ("cls",)),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_array_literal", ("self", "value", "numba_type")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_literal_if_needed", ("self", "value", "numba_type")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower._tuple_element_types", ("self", "tuple_type")),

@@ -266,8 +266,12 @@ class MLIRToolchain:
         constant_bytes = sum(captured.nbytes for captured in recorded.constants.values())
         product = Product(metadata, result.signature, result.library.get_ir())
         code = Code(uses_of(recorded), product, constant_bytes=constant_bytes)
+        code.why_private = tuple(dict.fromkeys(session.unseen))
         if metadata.get("transformed_source") is not None:
-            code.why_private = ("its source is rewritten before it is compiled, with values that are not followed",)
+            code.why_private = (
+                *code.why_private,
+                "its source is rewritten before it is compiled, with values that are not followed",
+            )
         if "__launch_config__" in options:
             code.why_private = (*code.why_private, "its code depends on the launch configuration")
         code.single = bool(warned)

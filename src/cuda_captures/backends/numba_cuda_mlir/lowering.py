@@ -13,6 +13,7 @@ from numba_cuda_mlir.lowering_utilities import memref_data_pointer, memref_descr
 from numba_cuda_mlir.mlir_lowering import MLIRLower
 
 from cuda_captures.backends.refusals import refuse_writes
+from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.session import Captured, current, refuse_constants_over_limit
 from cuda_captures.slots import SYMBOL_PREFIX, Slot, definitions
 from cuda_captures.writes import captured_in, effects_of
@@ -32,6 +33,7 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
     """Lowering with captures; without a session it is upstream's."""
 
     recorded: Recorded | None = None
+    _line: int | None = None  # of the assignment that is lowered
 
     def lower_to_mlir(self) -> None:
         if current() is not None:
@@ -53,6 +55,7 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
 
     def lower_assign(self, assign_inst: Any) -> None:
         value: Any = assign_inst.value
+        self._line = assign_inst.loc.line
         if isinstance(value, NAMED) and captured_in(value.value):
             typed = self.get_numba_type(assign_inst.target.name)
             self.store_var(assign_inst.target, self.captured_value(value.value, typed))
@@ -69,6 +72,15 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             self.store_var(target, arith.constant(self.get_mlir_type(target), typed.ndim))
         else:
             super().lower_getattr_assign(target, value, attr)
+
+    def lower_getiter_expr_assign(self, target: Any, value: Any) -> None:
+        typed = self.get_numba_type(value.name)
+        captured = self.recorded.effects.only_captured(value.name) if self.recorded is not None else set()
+        if captured and isinstance(typed, types.BaseTuple) and any(isinstance(one, types.BaseTuple) for one in typed):
+            name = min(one.name for one in captured).partition("[")[0]
+            where = pointer(original(self.func_ir.func_id.func), name, self._line)
+            raise CaptureTypingError(ITERATED.format(name=name, where=where))
+        super().lower_getiter_expr_assign(target, value)
 
     def captured_value(self, value: Any, typed: Any) -> Any:
         """The value of a captured array, or of a tuple with one somewhere in it."""
@@ -210,6 +222,12 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
                 symbol = operation.sym_name.value
                 if symbol in on_host and recorded.uses[symbol].signature.policy in ("live", "snapshot"):
                     operation.attributes[INVARIANT] = ir.UnitAttr.get()
+
+
+ITERATED = """\
+numba-cuda-mlir does not iterate over `{name}`, a tuple of tuples or of objects.
+  {where}
+Count its items: `for index in range(len({name})): ... {name}[index] ...`."""
 
 
 def is_slot(operation: Any) -> bool:
