@@ -22,6 +22,7 @@ import numpy as np
 from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.costs import warn_of_cost
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointer
 from cuda_captures.extents import extent
@@ -284,6 +285,9 @@ class Follower:
         self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
         self._values: dict[Hashable, set[Hashable]] = {}
         self._pinned: list[Any] = []
+        self.launches = 0
+        self.kept = 0  # times that a new meaning of the names had its specialisation already
+        self.sources: weakref.WeakKeyDictionary[Code, str] = weakref.WeakKeyDictionary()
 
     # specialisations
 
@@ -297,6 +301,7 @@ class Follower:
         with self._lock:
             discovery = discovery or discover(self.function)
             layouts = self._layouts(discovery)
+            self.sources.setdefault(code, code.source)
             return self._add(self._token(discovery, layouts), code, discovery)
 
     @property
@@ -323,6 +328,7 @@ class Follower:
         variant = self._variants.get(token)
         if variant is not None:
             self._variants.move_to_end(token)
+            self.kept += 1
             variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
         else:
             variant = self._add(token, self._code(discovery, layouts), discovery)
@@ -353,21 +359,27 @@ class Follower:
         except Unkeyable as unkeyable:
             code = self.toolchain.compile(self._session(discovery, layouts))
             finish(code, None, unkeyable.reasons, discovery)
+            self.sources[code] = "compiled"
             return code
         shared = CODES.get(key)
         if shared is not None:
+            self.sources.setdefault(shared, "process")
             return shared
         with self.toolchain.lock:
-            found = CODES.get(key) or self.toolchain.fetch(key)
+            found = CODES.get(key)
+            source = "process" if found is not None else "disk"
+            found = found or self.toolchain.fetch(key)
             if found is not None:
                 code = found
             else:
+                source = "compiled"
                 code = self.toolchain.compile(self._session(discovery, layouts))
                 finish(code, key, (), discovery)
                 if code.key is not None:
                     self.toolchain.store(code)
             if code.key is not None and not code.single:
                 CODES.add(code)
+            self.sources.setdefault(code, source)
         return code
 
     def _session(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Session:
@@ -484,6 +496,7 @@ class Follower:
         CaptureError
             Where an array cannot be bound; nothing is left half-bound.
         """
+        self.launches += 1
         instance = self._bound.get(id(context))
         if instance is not None:
             try:
@@ -555,6 +568,7 @@ class Follower:
                     say_where(error, self.function, place)
                     raise
                 copies[id(mirror)] = mirror
+                warn_of_cost(mirror, array, self.function, place)
                 if use.written:
                     written.append((mirror, array))
             else:

@@ -6,8 +6,10 @@ instances.  The table of shared code is weak: code goes with the last kernel tha
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from cuda_captures.discovery import Place, follow
@@ -68,7 +70,9 @@ class Code:
         Whether every kernel is compiled for itself: because the compiler warned, so that each author is warned, or
         because the code depends on the launch configuration.
     source
-        How it was come by: ``"compiled"``, ``"process"`` (another kernel had it) or ``"disk"``.
+        How it was come by: ``"compiled"``, or ``"disk"``.
+    number
+        Of all code of the process, in the order of its making.
     """
 
     uses: tuple[Use, ...]
@@ -78,6 +82,7 @@ class Code:
     constant_bytes: int = 0
     single: bool = False
     source: str = "compiled"
+    number: int = field(default_factory=itertools.count().__next__)
 
 
 class CodeTable:
@@ -97,6 +102,9 @@ class CodeTable:
         """Share code; it must have a key."""
         assert code.key is not None
         self._codes[code.key.digest] = code
+
+    def __iter__(self) -> Iterator[Code]:
+        return iter(list(self._codes.values()))
 
     def __len__(self) -> int:
         return len(self._codes)

@@ -68,6 +68,8 @@ class Mirror:
     nbytes, device, context, policy
     way, why
         How edits are noticed, and why in that way.
+    uploads, uploaded, downloads, downloaded
+        How often bytes were copied so far, and how many.
     cost
         About how long it takes to see that there are none, in seconds.
     superseded
@@ -95,6 +97,7 @@ class Mirror:
         self.policy = policy
         self.verify = verify
         self.superseded = False
+        self.uploads = self.uploaded = self.downloads = self.downloaded = 0  # times and bytes, for reports
         self.users: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._ordering = Ordering(context, self.start)
@@ -239,7 +242,9 @@ class Mirror:
 
     def _send(self, ranges: list[Range], stream: int) -> None:
         self._ordering.before_upload(stream)
-        segments = ((start, stop - start) for start, stop in merged(ranges))
+        segments = [(start, stop - start) for start, stop in merged(ranges)]
+        self.uploads += 1
+        self.uploaded += sum(length for _, length in segments)
         try:
             event = staging(self.context).upload(self._base, self.start, segments, stream, self._watch.sent)
         except BaseException:
@@ -327,6 +332,8 @@ class Mirror:
             raise about(low, CaptureTypingError(READ_ONLY))
         offset = low - self.start
         source = self._base + offset
+        self.downloads += 1
+        self.downloaded += high - low
 
         def received(at: int, data: memoryview) -> None:
             if not self.superseded:

@@ -141,6 +141,7 @@ class MappedMirror:
     why = "used in place by the device"
     cost = 0.1e-6
     verify = False
+    uploads = uploaded = downloads = downloaded = 0  # nothing is copied
 
     def __init__(self, bounds: Extent, root: Array, context: Context) -> None:
         self.start, self.stop = bounds

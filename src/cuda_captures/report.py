@@ -1,17 +1,73 @@
-"""What is captured, where it lives, why it was compiled: for people and for programs."""
+"""What is captured, where it lives, why it was compiled: as records, for programs; they show themselves to people.
+
+How they look in a terminal and in a notebook is in :mod:`~cuda_captures.report_text` and
+:mod:`~cuda_captures.report_html`.  Records hold texts and numbers only: no array, no function, nothing of a device.
+"""
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
+
+
+class Record:
+    """What the records here have in common: they turn into dictionaries that ``json`` takes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as numbers, texts, lists and dictionaries."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return value
 
 
 @dataclass(frozen=True)
-class Row:
+class Copy(Record):
+    """The device copy that an array is in; other arrays may be in it too.
+
+    Parameters
+    ----------
+    device
+        Ordinal.
+    nbytes
+        Of the whole copy.
+    way, why, cost
+        How edits of the host's bytes are noticed, why in that way, and about how many seconds that takes a launch.
+    kernels
+        Names of the kernels that use it.
+    instances
+        How many loaded modules use it: one for each kernel, tuple of argument types and meaning of its names.
+    uploads, uploaded
+        How many times something was sent so far, and how many bytes in all.
+    downloads, downloaded
+        The same for what kernels wrote.
+    """
+
+    device: int
+    nbytes: int
+    way: str
+    why: str
+    cost: float
+    kernels: tuple[str, ...]
+    instances: int
+    uploads: int
+    uploaded: int
+    downloads: int
+    downloaded: int
+
+
+@dataclass(frozen=True)
+class Row(Record):
     """One captured array.
 
     Parameters
@@ -19,15 +75,19 @@ class Row:
     name, path
         The name, and how the kernel reaches it: ``("device function `scatter`", "closure `sigma`")``.
     where
-        File and line of the first use.
-    dtype, shape, nbytes
-        Of the array now.
+        File and line of the first use: ``"/home/me/physics.py:12"``.
+    dtype, shape, strides, nbytes
+        Of the array now; strides in bytes.
     policy
         ``live``, ``snapshot``, ``mapped``, ``constant``, or ``device`` for a device array.
+    noticed, why
+        How edits of the host are noticed, and why so.
     written
-        Whether the kernel writes it.
+        Whether the kernel writes it; None before it is compiled.
     general
-        Whether one compilation serves every shape.
+        Whether one compilation serves every shape; None before it is compiled.
+    copies
+        Its device copies.
     """
 
     name: str
@@ -35,124 +95,180 @@ class Row:
     where: str
     dtype: str
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     nbytes: int
     policy: str
-    written: bool
-    general: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "path": list(self.path), "shape": list(self.shape)}
-
-
-def table_of(rows: tuple[Row, ...], title: str) -> Table:
-    """Rows as a table for a terminal."""
-    table = Table(title=title, title_justify="left")
-    for column in ("name", "path", "dtype", "shape", "bytes", "policy", "kernel"):
-        table.add_column(column, justify="right" if column == "bytes" else "left")
-    for row in rows:
-        access = "writes" if row.written else "reads"
-        shape = "any" if row.general else "x".join(map(str, row.shape)) or "0-d"
-        table.add_row(row.name, " → ".join(row.path), row.dtype, shape, f"{row.nbytes:,}", row.policy, access)
-    return table
-
-
-def rendered(*parts: Any) -> str:
-    """Tables and lines as plain text."""
-    console = Console(width=120, record=False, force_terminal=False, color_system=None)
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    return capture.get()
+    noticed: str
+    why: str
+    written: bool | None
+    general: bool | None
+    copies: tuple[Copy, ...] = ()
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """What :func:`cuda_captures.explain` found by compiling.
+class Specialisation(Record):
+    """One compilation of a kernel.
 
     Parameters
     ----------
-    kernel
-        Its name.
-    rows
-        The captured arrays.
-    slots
-        Symbols of the slots in the machine code.
-    constant_bytes
-        Constant memory that holds data of captured arrays: only what was asked for.
+    signature
+        Argument types.
+    source
+        How this kernel came by it: ``"compiled"``, ``"process"`` (another kernel had it) or ``"disk"``.
     key
-        The key as text; None if some name cannot be identified.
+        Digest of its key; None for code that can be neither shared nor cached.
     why_private
-        Then the reasons.
-    ptx
-        The PTX before the link.
-    cubin
-        The linked machine code.
+        Then the reasons, each with a name.
+    differs
+        If it was compiled: what differs by name from the nearest code that was there.
+    constant_bytes
+        Constant memory that holds contents of captured arrays, because it was asked for.
+    slot_bytes
+        Constant memory that holds addresses and shapes of captured arrays.
     """
-
-    kernel: str
-    rows: tuple[Row, ...]
-    slots: tuple[str, ...]
-    constant_bytes: int
-    key: str | None
-    why_private: tuple[str, ...]
-    ptx: str
-    cubin: bytes
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel,
-            "captures": [row.to_dict() for row in self.rows],
-            "slots": list(self.slots),
-            "constant_bytes": self.constant_bytes,
-            "key": self.key,
-            "why_private": list(self.why_private),
-        }
-
-    def __str__(self) -> str:
-        lines = [
-            table_of(self.rows, f"captures of kernel {self.kernel}"),
-            f"slots: {len(self.slots)}, constant data of captures: {self.constant_bytes:,} of 65,536 bytes",
-        ]
-        lines += [f"not shared or cached: {reason}" for reason in self.why_private]
-        return rendered(*lines)
-
-
-@dataclass(frozen=True)
-class Specialisation:
-    """One compilation of a kernel, and how it was come by: compiled, from another kernel, or from disk."""
 
     signature: str
     source: str
     key: str | None
     why_private: tuple[str, ...]
+    differs: tuple[str, ...]
     constant_bytes: int
+    slot_bytes: int
 
 
 @dataclass(frozen=True)
-class CaptureReport:
-    """What :func:`cuda_captures.report` found."""
+class Level(Record):
+    """Where code is looked for before it is compiled.
+
+    Parameters
+    ----------
+    name
+        ``"kernel"``: among its own specialisations; ``"process"``: the other kernels'; ``"disk"``.
+    hits, misses
+        Of the look-ups made when a name meant something new; launches that find every name unchanged look nothing up.
+    note
+        Why it is not asked, if so.
+    """
+
+    name: str
+    hits: int
+    misses: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Advice(Record):
+    """What would be better, with the reason.
+
+    Parameters
+    ----------
+    name
+        The captured name; the kernel's if it is about all of them.
+    text
+        One or two sentences.
+    """
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
+class CaptureReport(Record):
+    """What :func:`cuda_captures.report` found.
+
+    Shows itself: with ``print`` and ``rich.print`` in a terminal, by itself in a notebook.
+
+    Parameters
+    ----------
+    kernel
+        Its name.
+    where
+        File and line.
+    rows
+        The captured arrays; as key ``captures`` in the dictionary.
+    specialisations
+        What it was compiled to, in order.
+    levels
+        Where code was looked for, and how often it was found.
+    launches
+        How many there were with captures; None where they are not counted.
+    advice
+        What would be better.
+    note
+        What else there is to say: that it has not been compiled, or is simulated.
+    """
 
     kernel: str
+    where: str
     rows: tuple[Row, ...]
-    specialisations: tuple[Specialisation, ...]
+    specialisations: tuple[Specialisation, ...] = ()
+    levels: tuple[Level, ...] = ()
+    launches: int | None = None
+    advice: tuple[Advice, ...] = ()
+    note: str = ""
+
+    @property
+    def constant_memory(self) -> int:
+        """Bytes of constant memory that captures take in the specialisation that takes most."""
+        return max((one.constant_bytes + one.slot_bytes for one in self.specialisations), default=0)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel,
-            "captures": [row.to_dict() for row in self.rows],
-            "specialisations": [{**vars(one), "why_private": list(one.why_private)} for one in self.specialisations],
+        found = super().to_dict()
+        return {("captures" if name == "rows" else name): value for name, value in found.items()} | {
+            "constant_memory": self.constant_memory,
+            "constant_memory_limit": CONSTANT_LIMIT,
         }
 
     def __str__(self) -> str:
-        table = Table(title="specialisations", title_justify="left")
-        for column in ("signature", "came from", "key", "constant bytes"):
-            table.add_column(column)
-        for one in self.specialisations:
-            key = (one.key or "none: " + "; ".join(one.why_private))[:60]
-            table.add_row(one.signature, one.source, key, f"{one.constant_bytes:,}")
-        return rendered(table_of(self.rows, f"captures of kernel {self.kernel}"), table)
+        from cuda_captures.report_text import plain
+
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return str(self).rstrip()
+
+    def __rich__(self) -> Any:
+        from cuda_captures.report_text import renderable
+
+        return renderable(self)
 
     def _repr_html_(self) -> str:
-        console = Console(width=140, record=True, file=io.StringIO())
-        console.print(str(self))
-        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        from cuda_captures.report_html import html
+
+        return html(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(CaptureReport):
+    """What :func:`cuda_captures.explain` found by compiling: a report, and what was compiled.
+
+    Parameters
+    ----------
+    slots
+        Symbols of the slots in the machine code.
+    key
+        The key as text; None if some name cannot be identified.
+    ptx
+        The PTX before the link; not in the dictionary.
+    cubin
+        The linked machine code; not in the dictionary.
+    """
+
+    slots: tuple[str, ...] = ()
+    key: str | None = None
+    ptx: str = field(default="", repr=False)
+    cubin: bytes = field(default=b"", repr=False)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Constant memory that holds data of captured arrays: only what was asked for."""
+        return sum(one.constant_bytes for one in self.specialisations)
+
+    @property
+    def why_private(self) -> tuple[str, ...]:
+        """Why the code can be neither shared nor cached."""
+        return tuple(reason for one in self.specialisations for reason in one.why_private)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {name: value for name, value in super().to_dict().items() if name not in ("ptx", "cubin")}
+        return found | {"constant_bytes": self.constant_bytes, "why_private": list(self.why_private)}

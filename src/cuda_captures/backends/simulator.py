@@ -8,17 +8,15 @@ copies (there are none), policies other than ``live`` (a ``snapshot`` sees edits
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from cuda_captures.backends.patching import Patches
+from cuda_captures.backends.rows import simulated_rows
 from cuda_captures.discovery import discover
-from cuda_captures.errors import CaptureError, line_naming
+from cuda_captures.errors import CaptureError, pointer
 from cuda_captures.policy import check_policies
-from cuda_captures.report import CaptureReport, Row
+from cuda_captures.report import CaptureReport
 
 _patches = Patches()
 
@@ -67,24 +65,15 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Any:
 def report(kernel: Any) -> CaptureReport:
     """What a kernel captures, as its names mean now; the policy of every array is called ``simulated``."""
     function = getattr(kernel, "fn", kernel)
-    rows = []
-    for capture in discover(function).arrays:
-        array = np.asarray(capture.value)
-        code = capture.function.__code__
-        rows.append(
-            Row(
-                name=capture.place.name,
-                path=tuple(capture.path),
-                where=f"{os.path.basename(code.co_filename)}:{line_naming(code, capture.place.name)}",
-                dtype=str(array.dtype),
-                shape=array.shape,
-                nbytes=array.nbytes,
-                policy="simulated",
-                written=False,
-                general=True,
-            )
-        )
-    return CaptureReport(getattr(function, "__name__", "kernel"), tuple(rows), ())
+    return CaptureReport(
+        getattr(function, "__name__", "kernel"),
+        pointer(function, function.__name__).partition(", in ")[0],
+        simulated_rows(discover(function)),
+        note=SIMULATED,
+    )
+
+
+SIMULATED = "simulated (NUMBA_ENABLE_CUDASIM=1): nothing is compiled, and arrays are used in place"
 
 
 NOTHING_COMPILED = """\

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from numba.cuda.core import sigutils
 from numba.cuda.descriptor import cuda_target
 
-from cuda_captures.backends.inspection import explanation_of, report_of
+from cuda_captures.backends.cached_keys import keys_in
+from cuda_captures.backends.inspection import Kernel, explanation_of, report_of
 from cuda_captures.binding import Follower
 from cuda_captures.report import CaptureReport, Explanation
 
@@ -33,17 +35,28 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Explanation:
     argtypes, _ = sigutils.normalize_signature(signature)
     toolchain = NumbaCudaToolchain(function, argtypes, options, None)
     toolchain.cc = cc
-    code = Follower(function, toolchain, captures).variant().code
+    follower = Follower(function, toolchain, captures)
+    code = follower.variant().code
     library = code.product._codelibrary
     ptx = library.get_asm_str(cc=library._ensure_cc(None))
-    return explanation_of(function, code, ptx, bytes(library.get_cubin().code))
+    explained = Kernel(function, captures, [(text_of(argtypes), follower)])
+    return explanation_of(explained, code, ptx, bytes(library.get_cubin().code))
 
 
 DEFAULTS: dict[str, Any] = {"debug": False, "opt": True, "lto": True}
 
 
 def report(kernel: Any) -> CaptureReport:
-    """What a kernel has captured so far."""
+    """What a kernel captures, and what became of that so far."""
     dispatcher = getattr(kernel, "dispatcher", kernel)
+    if isinstance(dispatcher, FunctionType):
+        return report_of(Kernel(dispatcher, None, []))
     kernels = [one for one in dispatcher.overloads.values() if isinstance(one, CaptureKernel)]
-    return report_of(dispatcher.py_func, [(str(one.argument_types), one.follower) for one in kernels])
+    followers = [(text_of(one.argument_types), one.follower) for one in kernels]
+    captures = dispatcher.targetoptions.get("captures")
+    return report_of(Kernel(dispatcher.py_func, captures, followers, keys_in(dispatcher._cache)))
+
+
+def text_of(argtypes: Any) -> str:
+    """Argument types as numba writes them."""
+    return ", ".join(map(str, argtypes))

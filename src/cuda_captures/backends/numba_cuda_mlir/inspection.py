@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from numba_cuda_mlir import decorators
@@ -9,7 +10,8 @@ from numba_cuda_mlir.descriptor import _ArgMarshaller
 from numba_cuda_mlir.mlir_optimization import get_ptx
 from numba_cuda_mlir.numba_cuda.core import sigutils
 
-from cuda_captures.backends.inspection import explanation_of, report_of
+from cuda_captures.backends.cached_keys import keys_in
+from cuda_captures.backends.inspection import Kernel, explanation_of, report_of
 from cuda_captures.binding import Follower
 from cuda_captures.report import CaptureReport, Explanation
 
@@ -34,16 +36,24 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Explanation:
     argtypes, _ = sigutils.normalize_signature(signature)
     toolchain = MLIRToolchain(None, function, argtypes, options, cc=cc)
     with target.compiling_for(cc):
-        code = Follower(function, toolchain, captures).variant().code
+        follower = Follower(function, toolchain, captures)
+        code = follower.variant().code
         product = code.product
         ptx = product.metadata.get("ptx") or get_ptx(product, {**options, "chip": toolchain.chip})
-    return explanation_of(function, code, ptx, product.cubin)
+    return explanation_of(Kernel(function, captures, [(text_of(argtypes), follower)]), code, ptx, product.cubin)
 
 
 def report(kernel: Any) -> CaptureReport:
-    """What a kernel has captured so far."""
+    """What a kernel captures, and what became of that so far."""
     dispatcher = getattr(kernel, "_dispatcher", kernel)  # of a configured kernel
+    if isinstance(dispatcher, FunctionType):
+        return report_of(Kernel(dispatcher, None, []))
     kernels = [kernel_in(result) for result in dispatcher._inspectable_overloads().values()]
-    return report_of(
-        dispatcher.py_func, [(str(one.toolchain.argtypes), one.follower) for one in kernels if one is not None]
-    )
+    followers = [(text_of(one.toolchain.argtypes), one.follower) for one in kernels if one is not None]
+    captures = dispatcher.targetoptions.get("captures")
+    return report_of(Kernel(dispatcher.py_func, captures, followers, keys_in(dispatcher._cache)))
+
+
+def text_of(argtypes: Any) -> str:
+    """Argument types as numba writes them."""
+    return ", ".join(map(str, argtypes))
