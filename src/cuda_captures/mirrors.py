@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from cuda_captures.device import Context, on_device
 from cuda_captures.driver import OutOfDeviceMemory
 from cuda_captures.extents import Array, Extent, extent, root_of, wanted_extent
 from cuda_captures.mapping import MappedMirror
-from cuda_captures.shelf import AnyMirror, Shelf
 
 __all__ = ["LAUNCH_LOCK", "DeviceCopy", "MappedMirror", "Mirror", "acquire", "copies_of", "memory", "refresh_snapshot"]
 
@@ -35,7 +34,9 @@ NO_ROOM = (
     "cuda_captures.mapped(...) to use it in place."
 )
 
-_shelves: dict[int, Shelf] = {}  # by context identifier; touched under LAUNCH_LOCK
+AnyMirror = Mirror | MappedMirror
+
+_mirrors: dict[int, list[weakref.ref[Any]]] = {}  # by context identifier; touched under LAUNCH_LOCK
 
 
 def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False) -> Any:
@@ -68,11 +69,10 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
         root = root_of(array)
         if not array.size:
             return Mirror(extent(array), [root], context, policy="snapshot")
-        bounds = extent(array)
-        shelf = _shelves.setdefault(context.id, Shelf())
-        present = shelf.meeting(bounds)
+        present = list(_present(context))
         if policy == "mapped":
-            return _acquire_mapped(bounds, root, context, present)
+            return _acquire_mapped(array, root, context, present)
+        bounds = extent(array)
         for mirror in present:
             if mirror.policy == policy and mirror.covers(bounds) and mirror.verify == verify:
                 return mirror
@@ -81,35 +81,38 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
             return _made(bounds, [root], context, policy, verify, [])
         wanted = wanted_extent(array, root)
         try:
-            return _acquire_live(wanted, root, context, shelf, verify)
+            return _acquire_live(wanted, root, context, present, verify)
         except OutOfDeviceMemory:
             if wanted == bounds:
                 raise
-        return _acquire_live(bounds, root, context, shelf, verify)
+        return _acquire_live(bounds, root, context, present, verify)
 
 
-def _acquire_live(bounds: Extent, root: Array, context: Context, shelf: Shelf, verify: bool) -> Mirror:
+def _acquire_live(bounds: Extent, root: Array, context: Context, present: list[AnyMirror], verify: bool) -> Mirror:
     start, stop = bounds
+    replaced: list[AnyMirror] = []
     roots = [root]
-    # They do not overlap, so that the union with those at both ends meets no further one.
-    replaced = [mirror for mirror in shelf.meeting(bounds) if mirror.policy == "live"]
-    for mirror in replaced:
-        start, stop = min(start, mirror.start), max(stop, mirror.stop)
-        roots += [other for other in mirror.roots if not any(other is known for known in roots)]
+    # In ascending order, so that what the union grows into has not been passed; downwards it can grow only once.
+    for mirror in sorted((one for one in present if one.policy == "live"), key=lambda one: one.start):
+        if mirror.start < stop and start < mirror.stop:
+            start, stop = min(start, mirror.start), max(stop, mirror.stop)
+            replaced.append(mirror)
+            roots += [other for other in mirror.roots if not any(other is known for known in roots)]
     return _made((start, stop), roots, context, "live", verify, replaced)
 
 
-def _acquire_mapped(bounds: Extent, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
+def _acquire_mapped(array: Array, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
+    bounds = extent(array)
     for mirror in present:
         if isinstance(mirror, MappedMirror) and mirror.covers(bounds):
             return mirror
     mapped = MappedMirror(bounds, root, context)
-    _shelves[context.id].put(mapped)
+    _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
     return mapped
 
 
 def _made(
-    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: Sequence[AnyMirror]
+    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: list[AnyMirror]
 ) -> Mirror:
     try:
         try:
@@ -130,8 +133,23 @@ def _made(
         ) from error
     for old in replaced:
         old.superseded = True
-    _shelves[context.id].put(mirror)
+    _mirrors.setdefault(context.id, []).append(weakref.ref(mirror))
     return mirror
+
+
+def _present(context: Context) -> Iterator[AnyMirror]:
+    """The copies of a context that can be shared; forgets the others."""
+    kept = []
+    for reference in _mirrors.get(context.id, ()):
+        mirror = reference()
+        if mirror is None or mirror.superseded:
+            continue
+        if not mirror.roots:
+            mirror.superseded = True
+            continue
+        kept.append(reference)
+        yield mirror
+    _mirrors[context.id] = kept
 
 
 def refresh_snapshot(array: Array) -> int:
@@ -214,7 +232,8 @@ def memory() -> list[DeviceCopy]:
 
 
 def _all() -> list[AnyMirror]:
-    return [mirror for shelf in _shelves.values() for mirror in shelf if not mirror.superseded]
+    found = [reference() for references in _mirrors.values() for reference in references]
+    return [mirror for mirror in found if mirror is not None and not mirror.superseded]
 
 
 def described(roots: list[Array]) -> str:
@@ -225,7 +244,7 @@ def described(roots: list[Array]) -> str:
 def _forget() -> None:
     for mirror in _all():
         mirror.superseded = True  # its lock may be held for ever, by a thread that does not exist here
-    _shelves.clear()
+    _mirrors.clear()
     # Another thread may have held it at the fork; that thread does not exist here.
     LAUNCH_LOCK._at_fork_reinit()  # type: ignore[attr-defined]
 
