@@ -56,6 +56,38 @@ print(out.tolist(), counts.tolist())
     ]
 
 
+def test_attributes_of_objects() -> None:
+    program = """
+import dataclasses
+from types import SimpleNamespace
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    table: np.ndarray
+    scale: int = 2
+
+config, state = Config(np.arange(3.0)), SimpleNamespace(counts=np.zeros(3, np.int64))
+
+@cuda.jit
+def kernel(out):
+    i = cuda.grid(1)
+    out[i] = config.table[i] * config.scale
+    cuda.atomic.add(state.counts, i, i)
+
+out = np.zeros(3)
+kernel[1, 3](out)
+config.table[:] += 1
+state.counts, before = np.zeros(3, np.int64), state.counts
+kernel[1, 3](out)
+print(out.tolist(), before.tolist(), state.counts.tolist())
+print([row.name for row in cuda_captures.report(kernel).rows])
+"""
+    assert simulated(program) == [
+        "[2.0, 4.0, 6.0] [0, 1, 2] [0, 1, 2]",
+        "['config.table', 'state.counts']",
+    ]
+
+
 @pytest.mark.parametrize("marker", ["live", "snapshot", "mapped", "constant"])
 def test_markers(marker: str) -> None:
     program = f"""
