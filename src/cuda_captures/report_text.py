@@ -21,7 +21,7 @@ STYLES = {"live": "green", "snapshot": "cyan", "mapped": "magenta", "constant": 
 def plain(report: CaptureReport) -> str:
     """A report as text without colours, as wide as the terminal."""
     width = None if sys.stdout.isatty() else WIDTH
-    console = Console(width=width, force_terminal=False, color_system=None, highlight=False)
+    console = Console(width=width, force_terminal=False, force_jupyter=False, color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(renderable(report))
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
