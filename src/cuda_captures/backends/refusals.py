@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuda_captures.arrivals import arrived
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.session import Captured
 
@@ -18,7 +19,8 @@ def refuse_writes(effects: Any, function: Any, cause: BaseException | None = Non
     """
     for captured, statement in effects.certainly.items():
         if isinstance(captured, Captured) and captured.signature.readonly:
-            reason, cure = READONLY[captured.policy if captured.policy in READONLY else "flags"]
+            flags = "arrived" if arrived(captured.value) else "flags"
+            reason, cure = READONLY[captured.policy if captured.policy in READONLY else flags]
             where = pointer(function, captured.name, statement.loc.line)
             raise CaptureTypingError(
                 WRITES.format(name=captured.name, where=where, reason=reason, cure=cure.format(name=captured.name))
@@ -39,6 +41,10 @@ READONLY = {
     "flags": (
         "which is not writeable (its flags.writeable is False)",
         "Capture a writeable array: `{name} = {name}.copy()`, or `{name}.flags.writeable = True` if it owns its data.",
+    ),
+    "arrived": (
+        "which came with the kernel from another process, and is read-only: kernels here share it",
+        "Write `cuda_captures.live({name})` where the kernel is sent from: then each kernel that is sent has its own.",
     ),
     "snapshot": (
         "which is captured under the policy `snapshot`: kernels read a copy, and would write into that",

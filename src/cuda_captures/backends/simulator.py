@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from cuda_captures.backends import reducing
 from cuda_captures.backends.patching import Patches
 from cuda_captures.backends.rows import simulated_rows
 from cuda_captures.discovery import discover
@@ -25,10 +26,12 @@ def enable() -> None:
     """Let ``cuda.jit`` take ``captures=``; nothing else needs to be joined."""
     from numba import cuda
     from numba.cuda.simulator import api
+    from numba.cuda.simulator.kernel import FakeCUDAKernel
 
     jit = accepting_captures(api.jit)
     for owner in (cuda, api):
         _patches.replace(owner, "jit", jit)
+    _patches.replace(FakeCUDAKernel, "__reduce__", reducing.reduce)
 
 
 def disable() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuda_captures.backends import reducing
 from cuda_captures.backends.joining import check_joints
 from cuda_captures.backends.patching import Patches
 
@@ -45,6 +46,7 @@ def enable() -> None:
         (upstream_dispatcher.CUDADispatcher, "get_call_template", dispatcher.get_call_template),
         (upstream_dispatcher.CUDADispatcher, "call", dispatcher.call),
         (upstream_dispatcher.CUDADispatcher, "configure", dispatcher.configure),
+        (upstream_dispatcher.CUDADispatcher, "__reduce__", reducing.reduce),
         (upstream_dispatcher.CUDACacheImpl, "reduce", cache.reduce_kernel),
         (upstream_dispatcher.CUDACacheImpl, "rebuild", cache.rebuild_kernel),
         (upstream_dispatcher.CUDACache, "load_overload", cache.load_overload),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuda_captures.backends import reducing
 from cuda_captures.backends.joining import check_joints
 from cuda_captures.backends.patching import Patches
 
@@ -54,6 +55,7 @@ def enable() -> None:
         (upstream, "_compile_impl", dispatcher.compile_impl),
         (upstream, "_compile_device_callee", dispatcher.compile_device_callee),
         (upstream, "get_call_template", dispatcher.get_call_template),
+        (upstream, "__reduce__", reducing.reduce),
         (descriptor._ArgMarshaller, "_launch", marshalling.launch),
         (caching.MLIRCache, "load_overload", cache.load_overload),
         (caching.MLIRCache, "save_overload", cache.save_overload),

@@ -56,6 +56,10 @@ JOINTS: tuple[Joint, ...] = (
     (_DESCRIPTOR, "MLIRDispatcher._propagate_compile_callbacks", ("self", "metadata")),
     (_DESCRIPTOR, "MLIRDispatcher._apply_shared_memory_carveout", ("self", "wrapped")),
     (_DESCRIPTOR, "MLIRDispatcher.get_call_template", ("self", "args", "kws")),
+    (_DESCRIPTOR, "MLIRDispatcher._reduce_states", ("self",)),
+    (_DESCRIPTOR, "MLIRDispatcher._recent.remove", None),
+    (_DESCRIPTOR, "MLIRDispatcher._rebuild", ("uuid", "py_func", "targetoptions")),
+    ("numba_cuda_mlir.numba_cuda.serialize", "NumbaPickler.reducer_override", ("self", "obj")),
     (_DESCRIPTOR, "_ArgMarshaller._launch", ("self", "argtypes", "launch_args", "launch_values")),
     (
         _DESCRIPTOR,
