@@ -27,7 +27,7 @@ def in_memory(**options: Any) -> Iterator[MemoryDriver]:
 
 def install(table: Any) -> Any:
     before = driver.calls
-    mirrors._mirrors.clear()
+    mirrors._shelves.clear()
     device._contexts.clear()
     staging._stagings.clear()
     driver.install(table)

@@ -3,8 +3,9 @@
 ``launch → do the names still mean the same? → module instance for (code, device, arrays) → launch``
 
 A *module instance* is the compiled code loaded once more, with its own slots.  Its slots are filled when it is made
-and never changed, so no launch in flight, and no captured graph, can see a pointer change; rebinding a name takes
-another instance.  An instance holds what its slots point at.
+and not changed while it lives, so no launch in flight, and no captured graph, can see a pointer change; rebinding a
+name takes another instance.  An instance holds what its slots point at.  Once nobody holds the instance, its module
+may be filled anew for another one, see :mod:`cuda_captures.spares`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from cuda_captures.errors import CaptureError, CapturePerformanceWarning, pointe
 from cuda_captures.extents import extent
 from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
+from cuda_captures.ordering import LEGACY
 from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.session import CONSTANT_LIMIT, Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
-from cuda_captures.storage import address_of, producer_stream
+from cuda_captures.spares import Spares
+from cuda_captures.storage import producer_stream
 from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
@@ -55,6 +58,9 @@ class Loaded(Protocol):
 
     def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
         """Write the slots, each by its symbol, before the first launch."""
+
+    def refill(self, slots: Sequence[tuple[str, bytes]], stream: int) -> None:
+        """Enqueue writing them again on a stream."""
 
 
 class Toolchain(Protocol):
@@ -165,8 +171,9 @@ class Instance:
 
     Notes
     -----
-    Never changed once made, so any thread may use it.  The loaded module and the copies go when the last launch that
-    holds the instance is over and the kernel's table has let go of it.
+    What it is bound to never changes, so any thread may use it.  The loaded module and the copies go when the last
+    launch that holds the instance is over and the kernel's table has let go of it; a module that was launched on
+    nothing but the legacy default stream then becomes a spare one.
     """
 
     __slots__ = (
@@ -174,10 +181,13 @@ class Instance:
         "arrays",
         "context",
         "copies",
+        "elsewhere",
+        "filled",
         "held",
         "launchable",
         "plain",
         "producers",
+        "spares",
         "unchanged",
         "variant",
         "writes",
@@ -192,9 +202,15 @@ class Instance:
         copies: Sequence[mirrors.Mirror],
         written: Sequence[tuple[mirrors.Mirror, np.ndarray[Any, Any]]],
         held: Sequence[Any],
+        producers: Sequence[Any],
         arrays: Sequence[Any],
         unchanged: Callable[[], bool],
+        spares: Spares | None = None,
+        filled: cuda_device.Event | None = None,
     ) -> None:
+        self.spares: Spares | None = None
+        self.elsewhere = False
+        self.filled = filled
         self.context = context
         self.variant = variant
         self.launchable = launchable
@@ -202,10 +218,29 @@ class Instance:
         self.written = tuple((mirror, weakref.ref(array)) for mirror, array in written)
         self.writes = tuple({id(mirror): mirror for mirror, _ in written}.values())
         self.held = tuple(held)
-        self.producers = tuple(array for array in held if producer_stream(array) is not None)
+        self.producers = tuple(producers)
         self.arrays = tuple(weakref.ref(array) if isinstance(array, np.ndarray) else None for array in arrays)
         self.unchanged = unchanged
         self.plain = not self.copies and not self.producers
+        self.spares = spares
+
+    def __del__(self) -> None:
+        if self.spares is not None and not self.elsewhere:
+            self.spares.give(self.context, self.variant.code, self.launchable)
+
+    def launched_elsewhere(self, stream: int) -> None:
+        """Have the next launch, on another stream than the legacy default one, come after the slots were filled."""
+        self.elsewhere = True
+        filled = self.filled
+        if filled is None:
+            return
+        with cuda_device.relaxed_capture():
+            if filled.done():
+                self.filled = None
+            elif cuda_device.is_capturing(stream):
+                filled.synchronize()  # a graph cannot wait for what is outside of it
+            else:
+                filled.hold(stream)
 
     def ready(self, stream: int) -> bool:
         """Bring the copies up to date for a launch on a stream; False if the instance must be replaced first."""
@@ -285,6 +320,7 @@ class Follower:
         self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
         self._values: dict[Hashable, set[Hashable]] = {}
         self._pinned: list[Any] = []
+        self._spares = Spares()
         self.launches = 0
         self.kept = 0  # times that a new meaning of the names had its specialisation already
         self.sources: weakref.WeakKeyDictionary[Code, str] = weakref.WeakKeyDictionary()
@@ -479,22 +515,10 @@ class Follower:
 
     # instances
 
-    def instance(self, context: Any, stream: int | None = None) -> Instance:
-        """The module instance for what the names mean now.
+    def current(self, context: Any) -> Instance | None:
+        """The module instance of the last launch in a context, if no name means anything else now.
 
-        Parameters
-        ----------
-        context
-            The current context, as the backend knows it.
-        stream
-            Handle of the stream that the launch goes to, if known.
-
-        Raises
-        ------
-        NameError
-            As Python would, where a captured name is gone.
-        CaptureError
-            Where an array cannot be bound; nothing is left half-bound.
+        Otherwise :meth:`rebind` must follow.
         """
         self.launches += 1
         instance = self._bound.get(id(context))
@@ -504,10 +528,25 @@ class Follower:
                     return instance
             except UNREADABLE:
                 pass
-        return self.rebind(context, stream)
+        return None
 
     def rebind(self, context: Any, stream: int | None = None) -> Instance:
-        """The slow way of :meth:`instance`: read every name again, then find or make the instance."""
+        """Read every name again, then find or make the module instance for what they mean now.
+
+        Parameters
+        ----------
+        context
+            The current context, as the backend knows it.
+        stream
+            Handle of the stream that the launch goes to, if there is a launch.
+
+        Raises
+        ------
+        NameError
+            As Python would, where a captured name is gone.
+        CaptureError
+            Where an array cannot be bound; nothing is left half-bound.
+        """
         with self._lock:
             variant, arrays, forms = self._current, None, None
             if variant is not None:
@@ -534,7 +573,7 @@ class Follower:
                     return self.rebind(context, stream)
             assert variant is not None
             assert forms is not None
-            instance = self._bind(context, variant, arrays, forms)
+            instance = self._bind(context, variant, arrays, forms, stream)
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
             while len(self._instances) > INSTANCES:
                 self._instances.popitem(last=False)
@@ -554,11 +593,17 @@ class Follower:
         self._bound[id(context)] = instance
         return instance
 
-    def _bind(self, context: Any, variant: Variant, arrays: Sequence[Any], forms: Sequence[ArraySignature]) -> Instance:
-        loaded = self.toolchain.load(variant.code, context)
+    def _bind(
+        self,
+        context: Any,
+        variant: Variant,
+        arrays: Sequence[Any],
+        forms: Sequence[ArraySignature],
+        stream: int | None,
+    ) -> Instance:
         device = cuda_device.current_device()
         copies: dict[int, mirrors.Mirror] = {}
-        written, held, slots = [], [], []
+        written, held, producers, slots = [], [], [], []
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
             if isinstance(array, np.ndarray):
                 try:
@@ -573,10 +618,13 @@ class Follower:
                     written.append((mirror, array))
             else:
                 held.append(array)
-                address = address_of(array)
+                interface = array.__cuda_array_interface__
+                address = int(interface["data"][0] or 0)
+                if interface.get("stream") is not None:
+                    producers.append(array)
                 self._refuse_other_device(address, place, device)
             slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
-        loaded.fill(slots)
+        loaded, filled = self._loaded(variant.code, context, slots, stream)
         if self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
             unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants])
@@ -584,10 +632,26 @@ class Follower:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
             unchanged = _always
         kernel = loaded.launchable
-        instance = Instance(context, variant, kernel, list(copies.values()), written, held, arrays, unchanged)
+        instance = Instance(
+            *(context, variant, kernel, list(copies.values()), written, held, producers, arrays, unchanged),
+            spares=self._spares,
+            filled=filled,
+        )
         for mirror in copies.values():
             mirror.users[instance] = self.function.__name__
         return instance
+
+    def _loaded(
+        self, code: Code, context: Any, slots: Sequence[tuple[str, bytes]], stream: int | None
+    ) -> tuple[Loaded, cuda_device.Event | None]:
+        """A module with its slots filled; if a stream comes to that later, also the event after it."""
+        spare = self._spares.take(context, code) if stream in LEGACY else None
+        if spare is None or stream is None:
+            loaded = self.toolchain.load(code, context)
+            loaded.fill(slots)
+            return loaded, None
+        spare.refill(slots, stream)
+        return spare, cuda_device.current().record(stream)
 
     def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
         if not address or cuda_device.ordinal_of(address) == device:

@@ -30,6 +30,7 @@ __all__ = [
     "current",
     "current_device",
     "enable_peer_access",
+    "enqueue_symbols",
     "is_capturing",
     "on_device",
     "order",
@@ -318,6 +319,16 @@ def write_symbols(symbols: Sequence[tuple[int, bytes]]) -> None:
         for (address, data), source in zip(symbols, sources, strict=True):
             driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
         driver.calls.stream_synchronize(context.stream)
+
+
+def enqueue_symbols(symbols: Sequence[tuple[int, bytes]], stream: int) -> None:
+    """Fill symbols as soon as a stream comes to it; what they held is read until then.
+
+    The driver has taken the bytes when the call returns.
+    """
+    for address, data in symbols:
+        source = ctypes.create_string_buffer(data, len(data))
+        driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), stream)
 
 
 def order(before: int, after: int) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 import threading
-import weakref
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from cuda_captures.device import Context, on_device
 from cuda_captures.driver import OutOfDeviceMemory
 from cuda_captures.extents import Array, Extent, extent, root_of, wanted_extent
 from cuda_captures.mapping import MappedMirror
+from cuda_captures.shelf import AnyMirror, Shelf
 
 __all__ = ["LAUNCH_LOCK", "DeviceCopy", "MappedMirror", "Mirror", "acquire", "copies_of", "memory", "refresh_snapshot"]
 
@@ -34,9 +34,7 @@ NO_ROOM = (
     "cuda_captures.mapped(...) to use it in place."
 )
 
-AnyMirror = Mirror | MappedMirror
-
-_mirrors: dict[int, list[weakref.ref[Any]]] = {}  # by context identifier; touched under LAUNCH_LOCK
+_shelves: dict[int, Shelf] = {}  # by context identifier; touched under LAUNCH_LOCK
 
 
 def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False) -> Any:
@@ -69,10 +67,11 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
         root = root_of(array)
         if not array.size:
             return Mirror(extent(array), [root], context, policy="snapshot")
-        present = list(_present(context))
-        if policy == "mapped":
-            return _acquire_mapped(array, root, context, present)
         bounds = extent(array)
+        shelf = _shelves.setdefault(context.id, Shelf())
+        present = shelf.meeting(bounds)
+        if policy == "mapped":
+            return _acquire_mapped(bounds, root, context, present)
         for mirror in present:
             if mirror.policy == policy and mirror.covers(bounds) and mirror.verify == verify:
                 return mirror
@@ -81,38 +80,35 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
             return _made(bounds, [root], context, policy, verify, [])
         wanted = wanted_extent(array, root)
         try:
-            return _acquire_live(wanted, root, context, present, verify)
+            return _acquire_live(wanted, root, context, shelf, verify)
         except OutOfDeviceMemory:
             if wanted == bounds:
                 raise
-        return _acquire_live(bounds, root, context, present, verify)
+        return _acquire_live(bounds, root, context, shelf, verify)
 
 
-def _acquire_live(bounds: Extent, root: Array, context: Context, present: list[AnyMirror], verify: bool) -> Mirror:
+def _acquire_live(bounds: Extent, root: Array, context: Context, shelf: Shelf, verify: bool) -> Mirror:
     start, stop = bounds
-    replaced: list[AnyMirror] = []
     roots = [root]
-    # In ascending order, so that what the union grows into has not been passed; downwards it can grow only once.
-    for mirror in sorted((one for one in present if one.policy == "live"), key=lambda one: one.start):
-        if mirror.start < stop and start < mirror.stop:
-            start, stop = min(start, mirror.start), max(stop, mirror.stop)
-            replaced.append(mirror)
-            roots += [other for other in mirror.roots if not any(other is known for known in roots)]
+    # They do not overlap, so that the union with those at both ends meets no further one.
+    replaced = [mirror for mirror in shelf.meeting(bounds) if mirror.policy == "live"]
+    for mirror in replaced:
+        start, stop = min(start, mirror.start), max(stop, mirror.stop)
+        roots += [other for other in mirror.roots if not any(other is known for known in roots)]
     return _made((start, stop), roots, context, "live", verify, replaced)
 
 
-def _acquire_mapped(array: Array, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
-    bounds = extent(array)
+def _acquire_mapped(bounds: Extent, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
     for mirror in present:
         if isinstance(mirror, MappedMirror) and mirror.covers(bounds):
             return mirror
     mapped = MappedMirror(bounds, root, context)
-    _mirrors.setdefault(context.id, []).append(weakref.ref(mapped))
+    _shelves[context.id].put(mapped)
     return mapped
 
 
 def _made(
-    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: list[AnyMirror]
+    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: Sequence[AnyMirror]
 ) -> Mirror:
     try:
         try:
@@ -133,23 +129,8 @@ def _made(
         ) from error
     for old in replaced:
         old.superseded = True
-    _mirrors.setdefault(context.id, []).append(weakref.ref(mirror))
+    _shelves[context.id].put(mirror)
     return mirror
-
-
-def _present(context: Context) -> Iterator[AnyMirror]:
-    """The copies of a context that can be shared; forgets the others."""
-    kept = []
-    for reference in _mirrors.get(context.id, ()):
-        mirror = reference()
-        if mirror is None or mirror.superseded:
-            continue
-        if not mirror.roots:
-            mirror.superseded = True
-            continue
-        kept.append(reference)
-        yield mirror
-    _mirrors[context.id] = kept
 
 
 def refresh_snapshot(array: Array) -> int:
@@ -232,8 +213,7 @@ def memory() -> list[DeviceCopy]:
 
 
 def _all() -> list[AnyMirror]:
-    found = [reference() for references in _mirrors.values() for reference in references]
-    return [mirror for mirror in found if mirror is not None and not mirror.superseded]
+    return [mirror for shelf in _shelves.values() for mirror in shelf if not mirror.superseded]
 
 
 def described(roots: list[Array]) -> str:
@@ -244,7 +224,7 @@ def described(roots: list[Array]) -> str:
 def _forget() -> None:
     for mirror in _all():
         mirror.superseded = True  # its lock may be held for ever, by a thread that does not exist here
-    _mirrors.clear()
+    _shelves.clear()
     # Another thread may have held it at the fork; that thread does not exist here.
     LAUNCH_LOCK._at_fork_reinit()  # type: ignore[attr-defined]
 

@@ -13,6 +13,7 @@ from collections import deque
 from cuda_captures.address_space import NotMapped, pinned_kilobytes, why_not_private
 from cuda_captures.errors import CaptureError, about
 from cuda_captures.interest import Interest
+from cuda_captures.intervals import Intervals
 from cuda_captures.page_trial import proven_writes
 from cuda_captures.pages import CannotWatch, PageWrites, Scan
 from cuda_captures.spans import Range, Spans
@@ -52,7 +53,7 @@ class PageBook:
         self.lock = threading.RLock()
         self.scanning: Interest | None = None
         self._writes: PageWrites = proven_writes()
-        self._interests: dict[Interest, None] = {}
+        self._interests: Intervals[Interest] = Intervals()
         self._leaving: deque[Interest] = deque()
         self._changing = False
 
@@ -80,8 +81,8 @@ class PageBook:
         self._writes.register(low, high)
         interest = Interest(low, high, self._writes.scan(low, high))
         interest.doubt()
-        interest.near = tuple(other for other in self._interests if other.low < high and low < other.high)
-        self._interests[interest] = None
+        interest.near = tuple(self._interests.overlapping(low, high))
+        self._interests.add(low, high, interest)
         for other in interest.near:
             other.near += (interest,)
         return interest
@@ -195,7 +196,7 @@ class PageBook:
             self._changing = False
 
     def _remove(self, interest: Interest) -> None:
-        self._interests.pop(interest, None)
+        self._interests.remove(interest.low, interest.high, interest)
         alone = Spans([(interest.low, interest.high)])
         for other in interest.near:
             alone.remove(other.low, other.high)
@@ -206,10 +207,9 @@ class PageBook:
     def refuse(self, start: int, stop: int, why: str) -> None:
         """Have the watches that meet some memory do without pages from their next poll on."""
         with self.lock:
-            for interest in self._interests:
-                if interest.low < stop and start < interest.high:
-                    interest.refused = why
-                    interest.doubt()
+            for interest in self._interests.overlapping(start, stop):
+                interest.refused = why
+                interest.doubt()
 
     def abandon(self) -> None:
         """Let go of the parent's descriptors, in a forked child."""

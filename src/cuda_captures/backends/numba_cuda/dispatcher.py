@@ -16,6 +16,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 from cuda_captures.backends.meanings import Meanings
 
 from .kernel import CaptureKernel, dispatching
+from .target import with_default_stream
 
 upstream_compile = CUDADispatcher.compile
 upstream_compile_device = CUDADispatcher.compile_device
@@ -72,7 +73,7 @@ def configure(self: Any, *args: Any, **kwargs: Any) -> Any:
     known = self._captures_configurations
     if len(known) >= CONFIGURATIONS:
         known.pop(next(iter(known)), None)
-    return known.setdefault(key, upstream_configure(self, *args, **kwargs))
+    return known.setdefault(key, with_default_stream(upstream_configure(self, *args, **kwargs)))
 
 
 CONFIGURATIONS = 128  # as many as upstream remembers

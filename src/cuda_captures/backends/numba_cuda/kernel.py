@@ -23,9 +23,10 @@ from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower, Instance
 from cuda_captures.code import Code, Use
-from cuda_captures.device import write_symbols
+from cuda_captures.device import enqueue_symbols, write_symbols
 from cuda_captures.discovery import Discovery
 from cuda_captures.key import Key
+from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling, current
 
 from . import cache, target
@@ -130,9 +131,13 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
 
     def launch(self, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
         """Launch with captured names meaning what they mean now."""
-        instance = self.follower.instance(devices.get_context())
-        if instance.launchable.code is not self.code:
+        instance = self.follower.current(devices.get_context())
+        if instance is None:
+            instance = self.bound(target.stream_handle(stream))
+        elif instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
+        if stream is not target.default_stream and (handle := target.stream_handle(stream)) not in LEGACY:
+            instance.launched_elsewhere(handle)
         if instance.plain:
             UpstreamKernel.launch(instance.launchable, args, griddim, blockdim, stream, sharedmem)
         else:
@@ -169,7 +174,16 @@ class BoundKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         """Write the slots of this instance."""
         if slots:
             library = self._codelibrary.cufunc.module.handle
-            write_symbols([(target.symbol_address(library, symbol), data) for symbol, data in slots])
+            self._addresses = {symbol: target.symbol_address(library, symbol) for symbol, _ in slots}
+            write_symbols(self._placed(slots))
+
+    def refill(self, slots: Sequence[tuple[str, bytes]], stream: int) -> None:
+        """Enqueue writing them anew on a stream."""
+        if slots:
+            enqueue_symbols(self._placed(slots), stream)
+
+    def _placed(self, slots: Sequence[tuple[str, bytes]]) -> list[tuple[int, bytes]]:
+        return [(self._addresses[symbol], data) for symbol, data in slots]
 
     @property
     def launchable(self) -> BoundKernel:

@@ -56,6 +56,19 @@ def unseen(discovery: Discovery) -> list[str]:
 DUMPS = ("DUMP_BYTECODE", "DUMP_CFG", "DUMP_IR", "DUMP_SSA", "DUMP_LLVM", "DUMP_ASSEMBLY", "DEBUG_TYPEINFER")
 
 
+default_stream: Any = None
+"""The object that every launch on the default stream has, so that it is told by its identity."""
+
+
+def with_default_stream(configured: Any) -> Any:
+    """A launch configuration; one for the default stream has the one object for it."""
+    global default_stream
+    if stream_handle(configured.stream) == 0:
+        # Two threads may both get here: launches with the other's object take a little longer.
+        default_stream = configured.stream = default_stream or configured.stream
+    return configured
+
+
 def stream_handle(stream: Any) -> int:
     """The driver's handle of a stream as a launch has it."""
     return int(getattr(stream, "handle", stream) or 0)

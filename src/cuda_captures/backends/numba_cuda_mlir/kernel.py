@@ -22,6 +22,7 @@ from cuda_captures.code import Code, Use
 from cuda_captures.discovery import Discovery
 from cuda_captures.errors import CaptureError
 from cuda_captures.key import Key
+from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling
 
 from . import cache, target
@@ -136,9 +137,15 @@ class CaptureKernel:
             What upstream's native launcher gets: scalars and device arrays.
         """
         context = target.context_for(args)
-        instance = self.follower.instance(context)
-        if instance.launchable.code is not self.code:
+        stream = marshaller._launch_stream
+        default = stream is None and not any(map(target.has_stream, args))
+        instance = self.follower.current(context)
+        if instance is None:
+            instance = self.bound(context, 0 if default else target.stream_handle(stream, args))
+        elif instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
+        if not default and (handle := target.stream_handle(stream, args)) not in LEGACY:
+            instance.launched_elsewhere(handle)
         geometry = geometry_of(marshaller, self.code.product.shared_memory)
         if instance.plain:
             instance.launchable.configured(geometry)(*args)

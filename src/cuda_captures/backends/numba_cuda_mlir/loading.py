@@ -116,6 +116,15 @@ class BoundKernel:
         """Say what the slots shall hold."""
         self.loader.slots += slots
 
+    def refill(self, slots: Sequence[tuple[str, bytes]], stream: int) -> None:
+        """Enqueue writing them anew on a stream; libraries that are loaded later are filled with these."""
+        self.loader.slots[:] = slots
+        for library in self.loader.libraries:
+            cuda_device.enqueue_symbols(
+                [(address, data) for symbol, data in slots if (address := target.address_of(library, symbol, data))],
+                stream,
+            )
+
     def configured(self, geometry: tuple[Any, ...]) -> Any:
         """The native launcher for a grid, a block, a stream, shared memory and a cluster."""
         if self.loader.failure is not None:

@@ -143,6 +143,11 @@ def inside(context: Any) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def has_stream(arg: Any) -> bool:
+    """Whether upstream's launcher takes the current stream of the library that an argument comes from."""
+    return type(arg).__module__.partition(".")[0] in ("torch", "cupy")
+
+
 def stream_handle(stream: Any, args: Sequence[Any]) -> int:
     """The driver's handle of the stream that upstream's launcher uses.
 
@@ -172,13 +177,20 @@ def fill(library: int, symbol: str, data: bytes) -> None:
 
     A slot that the linker dropped, because nothing reads it, is left alone.
     """
+    address = address_of(library, symbol, data)
+    if address is not None:
+        cuda_device.write_symbol(address, data)
+
+
+def address_of(library: int, symbol: str, data: bytes) -> int | None:
+    """Device address of a slot that shall hold some bytes, in the current context; None if the linker dropped it."""
     error, address, size = cuda_driver.cuLibraryGetGlobal(cuda_driver.CUlibrary(library), symbol.encode())
     if error == cuda_driver.CUresult.CUDA_ERROR_NOT_FOUND:
-        return
+        return None
     if error != cuda_driver.CUresult.CUDA_SUCCESS:
         raise DriverError("cuLibraryGetGlobal", error.name)
     assert int(size) >= len(data), f"slot {symbol} has {int(size)} bytes, and {len(data)} are to be written"
-    cuda_device.write_symbol(int(address), data)
+    return int(address)
 
 
 def unload(library: int) -> None:
