@@ -38,20 +38,19 @@ def plots() -> str:
     return "\n\n".join(f"![{picture.stem}](plots/{picture.name})" for picture in pictures)
 
 
-def rooms(directory: str = ".") -> str:
-    """The modules of a directory of the package, each with the first sentence of its docstring, as a table."""
-    rows = ["| module | what is in it |", "|---|---|"]
-    for path in sorted((HERE.parent / "src/cuda_captures" / directory).glob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-        said = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|").replace("``", "`")
-        rows.append(f"| `{path.stem}` | {said.replace(':func:', '').replace(':class:', '')} |")
-    return "\n".join(rows)
+def rooms() -> str:
+    """The modules of the package by folder, each with the first sentence of its docstring, as tables."""
+    source = HERE.parent / "src/cuda_captures"
+    parts = []
+    for folder in sorted({path.parent for path in source.rglob("*.py")}):
+        parts += [f"**`{'.'.join(('cuda_captures', *folder.relative_to(source).parts))}`**", ""]
+        parts += ["| module | what is in it |", "|---|---|"]
+        for path in sorted(folder.glob("*.py")):
+            docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+            said = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|").replace("``", "`")
+            parts.append(f"| `{path.stem}` | {said.replace(':func:', '').replace(':class:', '')} |")
+        parts.append("")
+    return "\n".join(parts)
 
 
-myst_substitutions = {
-    "plots": plots(),
-    "rooms": rooms(),
-    "rooms_of_backends": rooms("backends"),
-    "rooms_of_numba_cuda": rooms("backends/numba_cuda"),
-    "rooms_of_numba_cuda_mlir": rooms("backends/numba_cuda_mlir"),
-}
+myst_substitutions = {"plots": plots(), "rooms": rooms()}
