@@ -190,18 +190,23 @@ def check_policies(captures: object) -> None:
         return
     if isinstance(captures, str):
         if captures not in POLICIES:
-            raise ValueError(f"captures={captures!r}: the policy must be one of {_CHOICE}")
+            raise ValueError(NO_POLICY.format(captures=captures, choice=_CHOICE))
         return
     if not isinstance(captures, Mapping):
-        raise ValueError(f"captures={captures!r}: must be one of {_CHOICE}, or a mapping from names to these")
+        raise ValueError(NO_MAPPING.format(captures=captures, choice=_CHOICE))
     for name, policy in captures.items():
         if not isinstance(name, str):
-            raise ValueError(f"captures={{{name!r}: ...}}: a name must be a str, the captured variable's")
+            raise ValueError(NO_NAME.format(name=name))
         if policy not in POLICIES:
-            raise ValueError(f"captures={{{name!r}: {policy!r}}}: the policy of `{name}` must be one of {_CHOICE}")
+            raise ValueError(NO_POLICY_OF_NAME.format(name=name, policy=policy, choice=_CHOICE))
 
 
 _CHOICE = ", ".join(map(repr, POLICIES))
+
+NO_POLICY = "captures={captures!r}: the policy must be one of {choice}"
+NO_MAPPING = "captures={captures!r}: must be one of {choice}, or a mapping from names to these"
+NO_NAME = "captures={{{name!r}: ...}}: a name must be a str, the captured variable's"
+NO_POLICY_OF_NAME = "captures={{{name!r}: {policy!r}}}: the policy of `{name}` must be one of {choice}"
 
 DEVICE = """\
 {policy}(...) marks NumPy arrays, and got a {kind}, which the device uses in place.

@@ -13,6 +13,9 @@ from cuda_captures.policy import Policy
 
 HOST_POLICIES: tuple[str, ...] = ("live", "snapshot", "mapped", "constant")
 
+NO_HOST_POLICY = "enable(host={host!r}): host must be one of {choice}"
+NO_SWITCH = "enable({name}={value!r}): {name} must be True or False"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -34,11 +37,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.host not in HOST_POLICIES:
-            raise ValueError(f"enable(host={self.host!r}): host must be one of {', '.join(map(repr, HOST_POLICIES))}")
+            raise ValueError(NO_HOST_POLICY.format(host=self.host, choice=", ".join(map(repr, HOST_POLICIES))))
         for name in ("follow", "verify"):
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise TypeError(f"enable({name}={value!r}): {name} must be True or False")
+                raise TypeError(NO_SWITCH.format(name=name, value=value))
 
 
 _current = Settings()

@@ -178,12 +178,16 @@ def backend_of(kernel: object) -> Any:
             if backend is None:
                 raise CaptureError(NOT_ENABLED)
             return backend
-    raise TypeError(f"a kernel or a function is needed, and this is a {type(kernel).__name__}: {kernel!r}")
+    raise TypeError(NO_KERNEL.format(kind=type(kernel).__name__, kernel=kernel))
 
 
 VERSION = """\
 {distribution} {version} is installed, and cuda-captures works with {distribution} {wanted}.
 Install a version in that range: `pip install "{distribution}{wanted}"`."""
+
+NO_KERNEL = """\
+a kernel or a function is needed, and this is a {kind}: {kernel!r}.
+Give what `@cuda.jit` made, or the function below it."""
 
 NOT_ENABLED = """\
 captures are not enabled for the compiler of this kernel. Call `cuda_captures.enable()` first, or run the program with

@@ -7,14 +7,13 @@ ours, because upstream's neither sees globals nor device functions, and has the 
 from __future__ import annotations
 
 import pickle
-import warnings
 from typing import Any
 
 from numba.cuda.core.caching import Cache
 from numba.cuda.dispatcher import CUDACache, CUDACacheImpl, _Kernel
 
+from cuda_captures.backends.uncached import warn_uncacheable, warn_unwritable
 from cuda_captures.code import Code, Use
-from cuda_captures.errors import CaptureWarning
 from cuda_captures.key import SCHEMA, Unkeyable
 
 upstream_reduce = CUDACacheImpl.reduce
@@ -100,11 +99,7 @@ def save_overload(self: Any, sig: Any, data: Any) -> None:
         upstream_save_overload(self, sig, data)
         return
     if code.key is None:
-        warnings.warn(
-            UNCACHEABLE.format(kernel=self._name, reasons="\n".join(f"  {reason}" for reason in code.why_private)),
-            CaptureWarning,
-            stacklevel=2,
-        )
+        warn_uncacheable(self._name, self._py_func, code)
         return
     from .kernel import dispatcher_at_work, dispatching
 
@@ -116,12 +111,4 @@ def save_overload(self: Any, sig: Any, data: Any) -> None:
                 self.flush()
                 upstream_save_overload(self, sig, data)
     except OSError as error:
-        warnings.warn(UNWRITABLE.format(path=self.cache_path, error=error), CaptureWarning, stacklevel=2)
-
-
-UNCACHEABLE = """\
-{kernel} has cache=True and is compiled in each process, because not all that it sees can be identified:
-{reasons}"""
-
-UNWRITABLE = """\
-a kernel could not be cached in {path}: {error}. Set NUMBA_CACHE_DIR to a directory that can be written."""
+        warn_unwritable(self._name, self._py_func, self.cache_path, error)

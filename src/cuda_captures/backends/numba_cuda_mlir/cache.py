@@ -7,7 +7,6 @@ ours, because upstream's neither sees globals nor device functions, and has the 
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from numba_cuda_mlir.caching import MLIRCache
 from numba_cuda_mlir.numba_cuda import typing
 
 from cuda_captures.backends.argument_types import signature_text
+from cuda_captures.backends.uncached import warn_uncacheable, warn_unwritable
 from cuda_captures.code import Code, Use
-from cuda_captures.errors import CaptureWarning
 from cuda_captures.key import SCHEMA, Key, Unkeyable
 
 upstream_load_overload = MLIRCache.load_overload
@@ -80,8 +79,7 @@ def store(cache: Any, argtypes: Sequence[Any], code: Code) -> None:
     if not isinstance(cache, MLIRCache) or not cache._enabled:
         return
     if code.key is None:
-        reasons = "\n".join(f"  {reason}" for reason in code.why_private)
-        warnings.warn(UNCACHEABLE.format(kernel=cache._name, reasons=reasons), CaptureWarning, stacklevel=2)
+        warn_uncacheable(cache._name, cache._py_func, code)
         return
     entry, index = entry_of(code), index_key(argtypes, code.key)
     try:
@@ -93,7 +91,7 @@ def store(cache: Any, argtypes: Sequence[Any], code: Code) -> None:
                 cache.flush()
                 cache._cache_file.save(index, entry)
     except OSError as error:
-        warnings.warn(UNWRITABLE.format(path=cache.cache_path, error=error), CaptureWarning, stacklevel=2)
+        warn_unwritable(cache._name, cache._py_func, cache.cache_path, error)
 
 
 def load_overload(self: Any, sig: Any, target_context: Any) -> Any:
@@ -116,11 +114,3 @@ def save_overload(self: Any, sig: Any, data: Any) -> None:
         upstream_save_overload(self, sig, data)
     else:
         store(self, tuple(sig.args), code)
-
-
-UNCACHEABLE = """\
-{kernel} has cache=True and is compiled in each process, because not all that it sees can be identified:
-{reasons}"""
-
-UNWRITABLE = """\
-a kernel could not be cached in {path}: {error}. Set NUMBA_CACHE_DIR to a directory that can be written."""
