@@ -369,7 +369,7 @@ class TestPages:
         watched = settled(array, "pages")
         status = tmp_path / "status"
         status.write_text("Name:\tpython\nVmPeak:\t  100 kB\nVmPin:\t    2048 kB\nVmHWM:\t  9 kB\n")
-        monkeypatch.setattr(address_space, "STATUS", str(status))
+        monkeypatch.setattr(address_space, "_status", address_space._OwnFile(str(status)))
         assert watched.poll() == []  # pinning writes a page, as Linux sees it
         array[3] = 1
         assert watched.poll() == [(0, len(array))]
@@ -432,3 +432,25 @@ def pinned_and_noticed(array: Bytes) -> bool:
     if ring < 0 or LIBC.syscall(427, ring, 0, ctypes.byref(buffer), 1):
         return True  # not allowed here
     return watched.poll() == [(0, len(array))] and watched.way == "digest"
+
+
+class TestOwnFiles:
+    """Descriptors that are kept, and what others may do to them."""
+
+    def test_one_that_was_closed_or_replaced_is_opened_again(self, tmp_path: Path) -> None:
+        path, other = tmp_path / "one", tmp_path / "other"
+        path.write_text("mine")
+        other.write_text("another's")
+        file = address_space._OwnFile(str(path))
+        assert file.use(address_space._read) == b"mine"
+        os.close(file._descriptor)
+        assert file.use(address_space._read) == b"mine"
+        stranger = os.open(other, os.O_RDONLY)
+        os.dup2(stranger, file._descriptor)
+        assert file.use(address_space._read) == b"mine"
+
+    def test_a_forked_child_asks_about_itself(self) -> None:
+        file = address_space._OwnFile("/proc/self/stat")
+        parents = file.use(address_space._read).split()[0]
+        assert int(parents) == os.getpid()
+        assert in_child(lambda: int(file.use(address_space._read).split()[0]) == os.getpid())

@@ -8,10 +8,51 @@ import fcntl
 import os
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 MAPS = Path("/proc/self/maps")
 STATUS = "/proc/self/status"
+
+T = TypeVar("T")
+
+
+class _OwnFile:
+    """A file that the kernel makes for a process, kept open: opening it costs more than asking it.
+
+    A forked child opens its own; so does whoever finds it closed, or another file in its place.  Two threads may both
+    open it the first time: then one descriptor stays open.  The kernel closes them at exit.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = self._descriptor = -1
+        self._is: tuple[int, int] | None = None
+
+    def use(self, work: Callable[[int], T]) -> T:
+        """What some work on the descriptor gives; raises OSError."""
+        descriptor = self._descriptor
+        if self._pid != os.getpid() or not self._still_there(descriptor):
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._is = _identity(descriptor)
+            self._descriptor, self._pid = descriptor, os.getpid()
+        return work(descriptor)
+
+    def _still_there(self, descriptor: int) -> bool:
+        try:
+            return _identity(descriptor) == self._is
+        except OSError:
+            return False
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _read(descriptor: int) -> bytes:
+    return os.pread(descriptor, 8192, 0)
 
 
 class NotMapped(Exception):
@@ -58,27 +99,25 @@ def _asked(start: int, stop: int) -> list[str] | None:
     """
     lines = []
     name = ctypes.create_string_buffer(256)
-    descriptor = os.open(MAPS, os.O_RDONLY | os.O_CLOEXEC)  # each time: after a fork it would be the parent's
-    try:
-        while start < stop:
-            query = bytearray(_QUERY.pack(_QUERY.size, 0, start, *[0] * 8, len(name), 0, ctypes.addressof(name), 0))
-            try:
-                fcntl.ioctl(descriptor, _PROCMAP_QUERY, query)
-            except OSError as error:
-                if error.errno == errno.ENOENT:
-                    raise NotMapped(f"no memory is mapped at {start:#x}") from None
-                return None
-            _, _, _, low, high, flags, _, offset, inode, major, minor, length, _, _, _ = _QUERY.unpack(query)
-            access = "".join(letter if flags & bit else "-" for letter, bit in (("r", 1), ("w", 2), ("x", 4)))
-            sharing = "s" if flags & 8 else "p"
-            called = name.raw[: max(length - 1, 0)].decode(errors="replace")
-            lines.append(f"{low:x}-{high:x} {access}{sharing} {offset:08x} {major:02x}:{minor:02x} {inode} {called}")
-            start = high
-    finally:
-        os.close(descriptor)
+    while start < stop:
+        query = bytearray(_QUERY.pack(_QUERY.size, 0, start, *[0] * 8, len(name), 0, ctypes.addressof(name), 0))
+        try:
+            _maps.use(lambda descriptor, query=query: fcntl.ioctl(descriptor, _PROCMAP_QUERY, query))
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise NotMapped(f"no memory is mapped at {start:#x}") from None
+            return None
+        _, _, _, low, high, flags, _, offset, inode, major, minor, length, _, _, _ = _QUERY.unpack(query)
+        access = "".join(letter if flags & bit else "-" for letter, bit in (("r", 1), ("w", 2), ("x", 4)))
+        sharing = "s" if flags & 8 else "p"
+        called = name.raw[: max(length - 1, 0)].decode(errors="replace")
+        lines.append(f"{low:x}-{high:x} {access}{sharing} {offset:08x} {major:02x}:{minor:02x} {inode} {called}")
+        start = high
     return lines
 
 
+_maps = _OwnFile(str(MAPS))
+_status = _OwnFile(STATUS)
 _QUERY = struct.Struct("=9Q4I2Q")
 _PROCMAP_QUERY = 3 << 30 | _QUERY.size << 16 | ord("f") << 8 | 17
 
@@ -123,12 +162,8 @@ def pinned_kilobytes() -> int:
     RDMA and io_uring's registered buffers do.  Of what CUDA has page-locked, only CUDA itself knows for sure.
     """
     try:
-        file = os.open(STATUS, os.O_RDONLY | os.O_CLOEXEC)
+        text = _status.use(_read)
     except OSError:
         return 0
-    try:
-        text = os.read(file, 8192)
-    finally:
-        os.close(file)
     _, found, rest = text.partition(b"\nVmPin:")
     return int(rest.split(None, 1)[0]) if found else 0

@@ -573,7 +573,8 @@ class Follower:
                     return self.rebind(context, stream)
             assert variant is not None
             assert forms is not None
-            instance = self._bind(context, variant, arrays, forms, stream)
+            with cuda_device.relaxed_capture():
+                instance = self._bind(context, variant, arrays, forms, stream)
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
             while len(self._instances) > INSTANCES:
                 self._instances.popitem(last=False)

@@ -138,6 +138,7 @@ class Event:
 
 
 _contexts: dict[int, Context] = {}
+_thread = threading.local()
 
 
 def _forget() -> None:
@@ -179,10 +180,15 @@ def current_device() -> int:
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
     """Let this thread allocate and wait while any stream captures a graph, without invalidating the capture."""
+    if getattr(_thread, "relaxed", False):
+        yield  # it is already, and telling the driver costs as much as an allocation
+        return
     before = driver.calls.capture_mode(driver.CAPTURE_RELAXED)
+    _thread.relaxed = True
     try:
         yield
     finally:
+        _thread.relaxed = False
         driver.calls.capture_mode(before)
 
 
