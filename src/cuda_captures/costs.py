@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import Any
 
 from cuda_captures.discovery import Place, discover
-from cuda_captures.errors import CapturePerformanceWarning, line_naming, pointer
+from cuda_captures.errors import CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.extents import Array, root_of
 from cuda_captures.page_book import page_book
 from cuda_captures.pages import CannotWatch
@@ -46,13 +45,8 @@ def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place) -> None:
         why=copy.why,
         where=pointer(function, place.name),
     )
-    warnings.warn_explicit(
-        text + ways_out(place.name),
-        CapturePerformanceWarning,
-        function.__code__.co_filename,
-        line_naming(function.__code__, place.name),
-        function.__module__,
-    )
+    line = line_naming(function.__code__, place.name)
+    warn_at(function, line, text + ways_out(place.name), CapturePerformanceWarning)
 
 
 def _known(root: Array) -> bool:

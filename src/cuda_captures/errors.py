@@ -6,6 +6,8 @@ raises them; :func:`pointer` shows the line of source that is at fault, with a c
 
 from __future__ import annotations
 
+import warnings
+from types import FunctionType
 from typing import TypeVar
 
 from cuda_captures.excerpts import line_naming as line_naming
@@ -53,3 +55,10 @@ class CaptureWarning(UserWarning):
 
 class CapturePerformanceWarning(CaptureWarning):
     """A capture works, but costs more than it need; the text names it and the cures."""
+
+
+def warn_at(function: FunctionType, line: int, text: str, category: type[CaptureWarning]) -> None:
+    """Warn for a line of a function, whoever calls; Python's filters see that file, line and module."""
+    filename = function.__code__.co_filename
+    # Of a function without a module Python would say nothing at all.
+    warnings.warn_explicit(text, category, filename, line, function.__module__ or filename)

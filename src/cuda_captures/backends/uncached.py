@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from cuda_captures.code import Code
 from cuda_captures.discovery import discover
-from cuda_captures.errors import CaptureWarning, pointer
+from cuda_captures.errors import CaptureWarning, pointer, warn_at
 
 
 def warn_uncacheable(kernel: str, function: Any, code: Code) -> None:
@@ -29,18 +28,14 @@ def warn_uncacheable(kernel: str, function: Any, code: Code) -> None:
         named = next((one for one in unknown if reason.startswith(f"`{one.place.name}` ")), None)
         if named is not None:
             lines.append(f"  {pointer(named.function, named.place.name)}")
-    _warn(function, UNCACHEABLE.format(kernel=kernel, reasons="\n".join(lines)))
+    text = UNCACHEABLE.format(kernel=kernel, reasons="\n".join(lines))
+    warn_at(function, function.__code__.co_firstlineno, text, CaptureWarning)
 
 
 def warn_unwritable(kernel: str, function: Any, path: str, error: OSError) -> None:
     """Warn that the directory of the cache cannot be written."""
-    _warn(function, UNWRITABLE.format(kernel=kernel, path=path, error=error))
-
-
-def _warn(function: Any, text: str) -> None:
-    """For the line of the kernel, whoever launches it."""
-    code = function.__code__
-    warnings.warn_explicit(text, CaptureWarning, code.co_filename, code.co_firstlineno, function.__module__)
+    text = UNWRITABLE.format(kernel=kernel, path=path, error=error)
+    warn_at(function, function.__code__.co_firstlineno, text, CaptureWarning)
 
 
 UNCACHEABLE = """\

@@ -1,0 +1,115 @@
+"""Kernels without a compiler, launched on a driver that lives in memory.
+
+The toolchain here gives every captured array a slot and "compiles" to nothing; keys, specialisations, binding, device
+copies, launching and what is said of them are the real ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+from cuda_captures import device
+from cuda_captures.backends.inspection import Kernel as Inspected
+from cuda_captures.backends.inspection import report_of
+from cuda_captures.backends.launching import launch_with_copies
+from cuda_captures.binding import Follower
+from cuda_captures.code import Code, Use
+from cuda_captures.discovery import Discovery
+from cuda_captures.key import Key
+from cuda_captures.report import CaptureReport
+from cuda_captures.session import Session
+
+
+class Toolchain:
+    """Takes the place of a backend's.
+
+    Parameters
+    ----------
+    written
+        Names of the arrays that the kernel writes.
+    disk
+        Stands for the disk cache: code by digest; None for a kernel without one.
+    """
+
+    def __init__(self, written: Sequence[str] = (), disk: dict[str, Code] | None = None) -> None:
+        self.lock = threading.RLock()
+        self.written = written
+        self.disk = disk
+        self.compilations = 0
+
+    def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+        return "()", {}, {"backend": "memory"}
+
+    def unseen(self, discovery: Discovery) -> list[str]:
+        return []
+
+    def compile(self, session: Session) -> Code:
+        self.compilations += 1
+        uses, constant_bytes = [], 0
+        for capture in session.discovery.arrays:
+            captured = session.capture(capture.place, capture.value, capture.function)
+            if captured.slot is None:
+                constant_bytes += captured.nbytes
+            else:
+                written = captured.name in self.written
+                uses.append(Use(captured.slot, captured.place, captured.signature, name=captured.name, written=written))
+        return Code(tuple(uses), None, constant_bytes=constant_bytes)
+
+    def load(self, code: Code, context: Any) -> Loaded:
+        return Loaded(code)
+
+    def fetch(self, key: Key) -> Code | None:
+        return (self.disk or {}).get(key.digest)
+
+    def store(self, code: Code) -> None:
+        if self.disk is not None and code.key is not None:
+            uses = tuple(Use(one.slot, None, one.signature, one.recipe, one.name, one.written) for one in code.uses)
+            self.disk[code.key.digest] = Code(uses, None, code.key, source="disk")
+
+
+class Loaded:
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    @property
+    def launchable(self) -> Loaded:
+        return self
+
+    def fill(self, slots: Any) -> None:
+        """Nothing is launched that would look at them."""
+
+    def refill(self, slots: Any, stream: int) -> None:
+        """Nothing is launched that would look at them."""
+
+
+class Kernel:
+    """A kernel for no arguments."""
+
+    def __init__(
+        self,
+        function: FunctionType,
+        written: Sequence[str] = (),
+        captures: Any = None,
+        disk: dict[str, Code] | None = None,
+    ) -> None:
+        self.function = function
+        self.captures = captures
+        self.toolchain = Toolchain(written, disk)
+        self.follower = Follower(function, self.toolchain, captures)
+
+    def launch(self, stream: int = 0, run: Callable[[], object] = lambda: None) -> None:
+        """Launch; what the kernel does on the host meanwhile is ``run``."""
+        context = device.current()
+        follower = self.follower
+        instance = follower.current(context) or follower.rebind(context, stream)
+        launch_with_copies(
+            instance, stream, None, lambda loaded: run(), lambda: follower.rebind(context, stream), self.function
+        )
+
+    def report(self) -> CaptureReport:
+        disk = self.toolchain.disk
+        keys = None if disk is None else [code.key for code in disk.values() if code.key is not None]
+        return report_of(Inspected(self.function, self.captures, [("", self.follower)], keys))
