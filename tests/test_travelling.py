@@ -19,8 +19,9 @@ import cuda_captures
 from conftest import module_of
 from cuda_captures import arrivals, driver, host_copies, travelling, unpacking
 from cuda_captures.device import DeviceBuffer
-from interpreters import python, started
+from interpreters import python
 from memory_driver import MemoryDriver
+from processes import run
 
 SIGNATURE = "void(float64[:])"
 
@@ -185,7 +186,7 @@ def test_the_last_kernels_that_came_are_held(cuda: Any) -> None:
     """Tasks that come one after the other find their table, though none of them is there all the time."""
     table = table_of(20.5)
     assert arrived(reading(cuda, table)) is not None
-    held = arrivals.kept(arrivals.content_key(table))
+    held = arrivals.present(arrivals.content_key(table))
     gc.collect()
     assert captured(arrived(reading(cuda, table))) is held
 
@@ -210,10 +211,10 @@ def test_what_arrived_goes_when_its_kernels_do(cuda: Any, compiler: str, monkeyp
     table = table_of(9.5)
     kernels = [arrived(reading(cuda, table)) for _ in range(3)]
     key = arrivals.content_key(table)
-    assert arrivals.kept(key) is captured(kernels[0])
+    assert arrivals.present(key) is captured(kernels[0])
     del kernels
     gc.collect()
-    assert arrivals.kept(key) is None
+    assert arrivals.present(key) is None
 
 
 def test_a_later_edit_arrives_with_the_next_pickle(cuda: Any) -> None:
@@ -397,14 +398,6 @@ if __name__ == "__main__":
         assert "50000" in found[0][1]
     print("well")
 """
-
-
-def run(tmp_path: Path, program: str, *arguments: str, **environment: str) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(program)
-    begin = f"import runpy, sys; sys.argv = {[str(script), *arguments]!r}; "
-    done = started(f"{begin}import subprocess; sys.exit(subprocess.call([sys.executable, *sys.argv]))", **environment)
-    assert (done.returncode, done.stdout.strip()) == (0, "well"), done.stderr
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

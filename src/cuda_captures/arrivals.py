@@ -21,7 +21,20 @@ from cuda_captures.digests import digests
 from cuda_captures.policy import MarkedArray, Policy, constant, live, mapped, snapshot
 from cuda_captures.values import dtype_text
 
-__all__ = ["arrived", "content_key", "forget", "keep", "kept", "sharable", "shared", "with_policy"]
+__all__ = [
+    "arrived",
+    "content_key",
+    "forget",
+    "held_in",
+    "keep",
+    "kept",
+    "memory_of",
+    "order_of",
+    "present",
+    "sharable",
+    "shared",
+    "with_policy",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -43,9 +56,9 @@ def sharable(array: object) -> bool:
 
 def content_key(array: Array) -> str:
     """Text that is equal for arrays of equal contents, dtype, shape and order; made from a digest of 128 bits."""
-    pieces = _pieces(_memory(array))
+    pieces = _pieces(memory_of(array))
     digest = xxhash.xxh3_128_hexdigest(b"".join(digests(pieces)))
-    return f"{digest} {dtype_text(array.dtype)} {array.shape} {_order(array)}"
+    return f"{digest} {dtype_text(array.dtype)} {array.shape} {order_of(array)}"
 
 
 def shared(array: Array) -> Array:
@@ -62,7 +75,7 @@ def shared(array: Array) -> Array:
     numpy.ndarray
         Read-only, and the same object for the same contents while anybody holds it.
     """
-    if not sharable(array):
+    if not sharable(array) or arrived(array):
         return array
     known = _came_as.get(id(array))
     if known is not None and known[0]() is array and not array.flags.writeable:
@@ -105,7 +118,13 @@ def keep(array: Array) -> str:
 
 
 def kept(key: str) -> Array | None:
-    """This process's array of some contents, if there is one."""
+    """The array of some contents that this process was told to keep."""
+    held = _kept.get(key)
+    return held[0] if held is not None else None
+
+
+def present(key: str) -> Array | None:
+    """This process's array of some contents, if there is one, whoever holds it."""
     with _lock:
         return _here(key)
 
@@ -152,20 +171,21 @@ def _unwritable(array: Array) -> Array:
         base = base.base
     if type(base) is bytes and type(array) is np.ndarray:
         return array
-    return np.ndarray(array.shape, array.dtype, bytes(_memory(array)), order=_order(array))
+    return np.ndarray(array.shape, array.dtype, bytes(memory_of(array)), order=order_of(array))
 
 
-def _order(array: Array) -> Any:
+def order_of(array: Array) -> Any:
+    """``"C"`` or ``"F"``: the order in which the bytes of an array travel."""
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
-def _memory(array: Array) -> memoryview:
+def memory_of(array: Array) -> memoryview:
     """The bytes of the elements, in the order in which they lie."""
     if not array.nbytes:
         return memoryview(b"")
     plain = array.view(np.ndarray)
-    ordered = plain.T if _order(array) == "F" else np.ascontiguousarray(plain)
-    return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # a Buffer, which mypy knows from 3.12 on
+    ordered = plain.T if order_of(array) == "F" else np.ascontiguousarray(plain)
+    return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def _pieces(memory: memoryview) -> list[memoryview]:

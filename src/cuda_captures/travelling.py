@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,34 @@ from cuda_captures.unpacking import Note, Reference, arrive
 
 WRITTEN: tuple[Policy, ...] = ("live", "mapped")
 
-REFERENCES: dict[str, str] = {}
-"""Contents that need not be sent, as they are where kernels are sent to: by key, who said so (see ``dask``)."""
+
+@dataclass(frozen=True)
+class Shared:
+    """Who has an array of some contents already.
+
+    Parameters
+    ----------
+    where
+        For people.
+    reference
+        Weak, to what connects this process with it.
+    connected
+        Whether that still does.
+    """
+
+    where: str
+    reference: weakref.ref[Any]
+    connected: Callable[[Any], bool]
+
+    @property
+    def of(self) -> Any:
+        """What connects this process with it, or None."""
+        found = self.reference()
+        return found if found is not None and self.connected(found) else None
+
+
+REFERENCES: dict[str, Shared] = {}
+"""Contents that need not be sent, as they are where kernels are sent to: by key (see ``dask``)."""
 
 
 class Luggage:
@@ -56,7 +83,7 @@ class Luggage:
         known = self._numbers.get(id(value))
         if known is not None:
             return known
-        array, policy = _array_of(value)
+        array, policy = array_of(value)
         if array is None:
             return None
         self._held.append(value)
@@ -122,7 +149,7 @@ def written_arrays(kernel: Any) -> frozenset[int]:
     )
 
 
-def _array_of(value: Any) -> tuple[Any, Policy | None]:
+def array_of(value: Any) -> tuple[Any, Policy | None]:
     """A host array for a value that is an array, and the policy of its marker; None for what is none."""
     if isinstance(value, np.ndarray) and not _on_device(value):
         if value.dtype.hasobject or isinstance(value, np.ma.MaskedArray):
@@ -186,7 +213,8 @@ def _referred(array: Any) -> Any:
     """A reference, if somebody has said that these contents are where kernels are sent to."""
     if REFERENCES and arrivals.sharable(array):
         key = arrivals.content_key(array)
-        where = REFERENCES.get(key)
-        if where is not None:
-            return Reference(key, where)
+        shared = REFERENCES.get(key)
+        if shared is not None and shared.of is not None:
+            return Reference(key, shared.where)
+        REFERENCES.pop(key, None)
     return array
