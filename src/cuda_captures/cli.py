@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 
 import cuda_captures
-from cuda_captures import demo
 from cuda_captures.startup import VARIABLE
 
 
@@ -17,6 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     ours, program = split(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(ours)
+    if options.command == "check":  # parses programs, and needs no compiler
+        from cuda_captures.check import command as check
+
+        return check.main(options.paths, options.json, options.certain)
     try:
         cuda_captures.enable()
     except cuda_captures.CaptureVersionError as error:
@@ -24,6 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     if options.command == "run":
         return run(options.script, program, options.module)
+    if options.command == "inspect":
+        from cuda_captures.inspecting import command as inspecting
+
+        return inspecting.main(options)
+    from cuda_captures import demo
+
     return demo.main()
 
 
@@ -51,6 +60,20 @@ def parser() -> argparse.ArgumentParser:
     )
     running.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     running.add_argument("script", metavar="SCRIPT", help="a Python file, or a module with -m")
+    checking = commands.add_parser(
+        "check", help="look through Python files, without running them, for captures that break or go stale"
+    )
+    checking.add_argument("paths", nargs="+", metavar="PATH", help="a Python file, or a directory to look through")
+    checking.add_argument("--json", action="store_true", help="print one JSON object")
+    checking.add_argument("--certain", action="store_true", help="leave out findings that are not certain")
+    inspecting = commands.add_parser("inspect", help="import a program and show what its kernels capture")
+    inspecting.add_argument("target", metavar="MODULE_OR_FILE[:KERNEL]", help="what to import, and one kernel of it")
+    inspecting.add_argument("--signature", metavar="SIG", help='compile for these types, such as "void(float64[:])"')
+    inspecting.add_argument("--cc", default="9.0", metavar="X.Y", help="compute capability to compile for (9.0)")
+    inspecting.add_argument(
+        "--max-constant-bytes", type=int, metavar="N", help="exit with 1 if a kernel holds more data in constant memory"
+    )
+    inspecting.add_argument("--json", action="store_true", help="print one JSON object")
     return made
 
 
