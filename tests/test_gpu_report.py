@@ -154,7 +154,7 @@ def launch_in_graph(kernel: Any, stream: Any, out: Any) -> None:
     from cuda.bindings import driver
 
     kernel[1, 1, stream](out)
-    handle = driver.CUstream(int(getattr(stream.handle, "value", stream.handle)))
+    handle = driver.CUstream(int(stream.handle))
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     assert driver.cuStreamBeginCapture(handle, mode)[0] == 0
     try:
