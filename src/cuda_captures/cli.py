@@ -17,9 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours, program = split(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(ours)
     if options.command == "check":  # parses programs, and needs no compiler
-        from cuda_captures.check import command as check
+        from cuda_captures.check.command import main as check
 
-        return check.main(options.paths, options.json, options.certain)
+        return check(options.paths, options.json, options.certain)
     try:
         cuda_captures.enable()
     except cuda_captures.CaptureVersionError as error:
@@ -28,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "run":
         return run(options.script, program, options.module)
     if options.command == "inspect":
-        from cuda_captures.inspecting import command as inspecting
+        from cuda_captures.inspecting.command import main as inspect
 
-        return inspecting.main(options)
+        return inspect(options)
     from cuda_captures import demo
 
     return demo.main()

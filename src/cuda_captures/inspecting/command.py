@@ -43,8 +43,8 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(as_dictionary, indent=2))
     else:
         print("\n".join(map(shown, found)), end="")
-    for error in errors:
-        print(f"\n{error.name} does not compile for {error.signature}:\n{error.text}", file=sys.stderr)
+    for wrong in errors:
+        print(f"\nkernel `{wrong.name}` does not compile for {wrong.signature}:\n{wrong.text}", file=sys.stderr)
     limit = options.max_constant_bytes
     status = 1 if errors else 0
     return status if limit is None else max(status, checked(found, errors, limit))
@@ -66,7 +66,8 @@ def inspected(target: str, signature: str | None, cc: str) -> tuple[list[Inspect
     kernels = targets.chosen(targets.kernels_in(module, compilers), kernel, name)
     if signature is not None:
         signatures.check(signature, next(iter(kernels.values())))
-    found, errors = [], []
+    found: list[Inspection] = []
+    errors: list[CompilationError] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compilers' own, of performance
         for one, dispatcher in kernels.items():

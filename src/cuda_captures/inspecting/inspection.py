@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cuda_captures
+from cuda_captures import backends
 from cuda_captures.discovery import discover
+from cuda_captures.report import CaptureReport
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Inspection:
 
     name: str
     kind: str
-    reports: list[cuda_captures.CaptureReport]
+    reports: list[CaptureReport]
     values: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
@@ -83,11 +85,26 @@ def inspect(
     for signature in signatures if kind == "kernel" else ():
         try:
             inspection.reports.append(cuda_captures.explain(dispatcher, signature, cc))
-        except Exception as error:  # the compiler's own, of any kind
+        except Exception as error:  # the compiler's own, of any class
             errors.append(CompilationError(name, str(signature), error))
     if not inspection.reports:
-        inspection.reports.append(cuda_captures.report(dispatcher))
+        report = cuda_captures.report(dispatcher)
+        if not errors and not backends.simulating(distribution_of(dispatcher)):
+            report = replace(report, note=NOTES[kind])
+        inspection.reports.append(report)
     return inspection, errors
+
+
+NOTES = {
+    "kernel": "not compiled: name its argument types with --signature",
+    "device function": "compiled with the kernels that call it",
+}
+
+
+def distribution_of(dispatcher: Any) -> str:
+    """The compiler that made a dispatcher."""
+    package = type(dispatcher).__module__.partition(".")[0]
+    return next((one.distribution for one in backends.COMPILERS if one.module.partition(".")[0] == package), "")
 
 
 def is_device_function(dispatcher: Any) -> bool:

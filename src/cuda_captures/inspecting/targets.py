@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from cuda_captures.backends import arrival
 from cuda_captures.places import function_of
 
 
@@ -61,18 +62,23 @@ def _leads_to(name: str, missing: str) -> bool:
 
 
 def _module(name: str) -> ModuleType:
-    if not all(part.isidentifier() for part in name.split(".")):
+    if not _are_names(name.split(".")):
         raise InspectionError(f"{name!r} is neither a file that is there nor the name of a module")
     sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
     return importlib.import_module(name)
 
 
+def _are_names(parts: list[str]) -> bool:
+    return all(part.isidentifier() for part in parts)
+
+
 def _file(path: str) -> ModuleType:
     """A file as Python would run it, but for the name: what is beside it can be imported."""
     path = os.path.abspath(path)
     name, directory = _dotted(path)
-    sys.path.insert(0, directory)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
     if "." in name:
         return importlib.import_module(name)  # of a package: relative imports work
     spec = importlib.util.spec_from_file_location(name, path)
@@ -85,7 +91,17 @@ def _file(path: str) -> ModuleType:
 
 
 def _dotted(path: str) -> tuple[str, str]:
-    """The dotted name of a file, and the directory that this starts from."""
+    """The dotted name of a file, and the directory that this starts from.
+
+    The directory is one that Python looks in already, if the file can be imported from there: to add one in the
+    middle of an installed package would let its parts hide other packages.
+    """
+    for entry in filter(os.path.isdir, map(os.path.abspath, sys.path)):
+        relative = os.path.relpath(path, entry)
+        parts = relative.removesuffix(".py").removesuffix(os.sep + "__init__").split(os.sep)
+        if len(parts) > 1 and os.path.exists(os.path.join(entry, parts[0], "__init__.py")) and _are_names(parts):
+            name = ".".join(parts)
+            return (name.removeprefix(MOVED) if name.startswith(f"{MOVED}numba.") else name), entry
     directory, stem = os.path.dirname(path), os.path.splitext(os.path.basename(path))[0]
     parts = [] if stem == "__init__" else [stem]
     while os.path.exists(os.path.join(directory, "__init__.py")) and os.path.dirname(directory) != directory:
@@ -97,7 +113,7 @@ def _dotted(path: str) -> tuple[str, str]:
 def _told(error: BaseException) -> str:
     """An error as Python tells it, from the first line that is not of the import system."""
     frames = traceback.extract_tb(error.__traceback__)
-    kept = [one for one in frames if one.filename != __file__ and "importlib" not in one.filename]
+    kept = [one for one in frames if one.filename not in OURS and "importlib" not in one.filename]
     lines = traceback.format_list(kept[-3:]) + traceback.format_exception_only(error)
     return "".join(lines).rstrip()
 
@@ -155,6 +171,8 @@ def chosen(kernels: dict[str, Any], name: str | None, module: str) -> dict[str, 
     raise InspectionError(f"there is no kernel {name!r} in {module}; there are: {', '.join(kernels)}")
 
 
+MOVED = "numba_cuda."  # numba-cuda's own files are imported as if they were below `numba`
+OURS = {__file__, arrival.__file__}
 IS_DIRECTORY = "{name!r} is a directory; name a file in it, or a package by its dotted name"
 NO_MODULE = "there is no module {name!r}, neither installed nor in {directory!r}; a file is named by its path"
 IMPORT_FAILED = "{name} cannot be imported:\n{error}"
