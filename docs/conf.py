@@ -15,10 +15,8 @@ copyright = author
 version = release = cuda_captures.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["plots/README.md"]
 html_theme = "furo"
 html_title = f"cuda-captures {release}"
-nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
 myst_heading_anchors = 3
