@@ -340,3 +340,35 @@ def test_no_driver_and_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(CaptureError, match=r"cuda-bindings is missing\.\nInstall cuda-captures with the extra"):
         Driver()
+
+
+def test_many_values_of_a_scalar(fake: MemoryDriver) -> None:
+    function = written("def kernel():\n    table[0] = count\n", table=np.zeros(8), count=0)
+    kernel = Kernel(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for count in range(8):
+            function.__globals__["count"] = count
+            kernel.launch()
+    function.__globals__["count"] = 8
+    text = r"`count` has had 9 values, and kernel `kernel`(.|\n)*    table\[0\] = count\n {15}\^{5}\nPass it as"
+    with pytest.warns(CapturePerformanceWarning, match=text) as caught:
+        kernel.launch()
+    assert (caught[0].filename, caught[0].lineno) == (function.__code__.co_filename, 2)
+
+
+def test_a_kernel_that_must_be_compiled_anew_while_captures_are_disabled(compiler: str) -> None:
+    if compiler != "numba-cuda-mlir":
+        pytest.skip("numba-cuda compiles anew, as its kernel class stays")
+    from conftest import module_of
+    from cuda_captures.backends.numba_cuda_mlir.kernel import MLIRToolchain
+    from cuda_captures.discovery import discover
+    from cuda_captures.session import Session
+
+    module_of(compiler)
+    kernel = written("def kernel(out):\n    out[0] = table[1]\n", table=np.zeros(4))
+    toolchain = MLIRToolchain(None, kernel, (), {}, cc=(9, 0))
+    with pytest.raises(
+        CaptureError, match=r"captures are disabled\.\n.*:2, in kernel\n.*\n {13}\^{5}\nCall `cuda_captures"
+    ):
+        toolchain.compile(Session(discover(kernel)))

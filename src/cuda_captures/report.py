@@ -191,7 +191,8 @@ class CaptureReport(Record):
     levels
         Where code was looked for, and how often it was found.
     launches
-        How many there were with captures; None where they are not counted.
+        How many there were with captures; two of different threads at one moment may count as one.  None where they are
+        not counted.
     advice
         What would be better.
     note

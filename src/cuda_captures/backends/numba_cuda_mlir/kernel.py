@@ -24,6 +24,7 @@ from cuda_captures.errors import CaptureError
 from cuda_captures.key import Key
 from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling
+from cuda_captures.whereabouts import where_first_named
 
 from . import cache, target
 from .loading import BoundKernel
@@ -255,7 +256,7 @@ class MLIRToolchain:
     def compile(self, session: Session) -> Code:
         values, self.values = self.values, None
         if not issubclass(mlir_lowering.MLIRLower, CaptureLower):
-            raise CaptureError(DISABLED.format(kernel=self.py_func.__name__))
+            raise CaptureError(DISABLED.format(kernel=self.py_func.__name__, where=where_first_named(self.py_func)))
         options = {**self.options, "chip": self.chip, "link": list(self.options.get("link") or [])}
         descriptor.mlir_target.ensure_initialized()
         with compiling(session), target.compiling_for(self.cc), warnings_kept() as warned:
@@ -324,4 +325,5 @@ def uses_of(recorded: Recorded) -> tuple[Use, ...]:
 
 DISABLED = """\
 kernel `{kernel}` must be compiled anew for what its names mean now, and captures are disabled.
+  {where}
 Call `cuda_captures.enable()` again, or leave the captured names as they were."""
