@@ -23,18 +23,18 @@ from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
 from cuda_captures.costs import warn_of_cost
-from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover, is_device_array
+from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.extents import extent
-from cuda_captures.following import staying_predicate, unchanged_predicate
+from cuda_captures.following import unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.ordering import LEGACY
 from cuda_captures.policy import Policy, check_policies, policy_of
-from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
+from cuda_captures.session import CONSTANT_LIMIT, Session, is_array
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.spares import Spares
-from cuda_captures.storage import may_have_producer, producer_stream
+from cuda_captures.storage import producer_stream
 from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
@@ -436,12 +436,7 @@ class Follower:
         return self._form(capture.place.name, capture.value)
 
     def _form(self, name: str, array: Any) -> ArraySignature:
-        try:
-            return array_signature(array, self._policy(name, array))
-        except Exception as error:  # of the library whose array it is: deleted, or with a gradient
-            raise CaptureError(
-                UNEXPORTED.format(name=name, kernel=self.function.__name__, kind=type(array).__name__, reason=error)
-            ) from error
+        return array_signature(array, self._policy(name, array))
 
     def _contents(self, discovery: Discovery, capture: Capture) -> bytes | None:
         """The contents of an array that may be compiled in; None for one that is captured by reference."""
@@ -453,7 +448,7 @@ class Follower:
         return None
 
     def _policy(self, name: str, array: Any) -> Policy:
-        if is_device_array(array):  # mapped and managed arrays too, which are NumPy arrays as well
+        if not isinstance(array, np.ndarray):
             return "live"
         return policy_of(array, name, self.policies, self._settings.host)
 
@@ -463,7 +458,6 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if not is_array(array):
                 return None
-            refuse_unreadable(array, place.name, self.function)
             form = self._form(place.name, array)
             if not use.signature.accepts(form):
                 return None
@@ -605,7 +599,7 @@ class Follower:
         copies: dict[int, mirrors.Mirror] = {}
         written, held, producers, slots = [], [], [], []
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
-            if form.memory == "host":
+            if isinstance(array, np.ndarray):
                 try:
                     mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
                     address = mirror.address_of(array)
@@ -620,19 +614,17 @@ class Follower:
                 held.append(array)
                 interface = array.__cuda_array_interface__
                 address = int(interface["data"][0] or 0)
-                if may_have_producer(array, interface):
+                if interface.get("stream") is not None:
                     producers.append(array)
                 self._refuse_other_device(address, place, device)
             slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
         loaded, filled = self._loaded(variant.code, context, slots, stream)
         if self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
-            parts = [array for (_, place), array in zip(variant.arrays, arrays, strict=True) if place.root is not place]
-            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants], parts)
+            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants])
         else:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
-            places = [place for _, place in variant.arrays]
-            unchanged = staying_predicate(list(zip(places, arrays, strict=True)), self._refuse_moved)
+            unchanged = _always
         kernel = loaded.launchable
         instance = Instance(
             *(context, variant, kernel, list(copies.values()), written, held, producers, arrays, unchanged),
@@ -655,11 +647,6 @@ class Follower:
         spare.refill(slots, stream)
         return spare, cuda_device.current().record(stream)
 
-    def _refuse_moved(self, place: Place) -> None:
-        raise CaptureError(
-            MOVED.format(name=place.name, kernel=self.function.__name__, where=where_named(self.function, place))
-        )
-
     def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
         if not address or cuda_device.ordinal_of(address) == device:
             return
@@ -681,6 +668,10 @@ def array_shape(array: Any) -> tuple[int, ...]:
     if isinstance(array, np.ndarray):
         return tuple(array.shape)
     return tuple(map(int, array.__cuda_array_interface__["shape"]))
+
+
+def _always() -> bool:
+    return True
 
 
 def _unchanged(instance: Instance) -> bool:
@@ -762,16 +753,6 @@ UNBOUND = """\
 kernel `{kernel}` is launched on a stream that is being captured into a graph, and its captured arrays are not bound.
   {where}
 Bind it before the capture begins: `cuda_captures.bind({kernel}[griddim, blockdim], *args)`."""
-
-MOVED = """\
-`{name}`, which kernel `{kernel}` captures, has got other memory, shape or dtype in place since it was captured, and names
-are not followed here (`follow=False`).
-  {where}
-Follow them, `cuda_captures.enable()`, or capture an array that keeps its memory."""
-
-UNEXPORTED = """\
-`{name}`, which kernel `{kernel}` captures, is a {kind} whose memory its library does not hand out: {reason}
-Capture an array that kernels may use: of PyTorch `{name}.detach()`; of JAX one that was not deleted or donated."""
 
 OTHER_DEVICE = """\
 `{name}`, which kernel `{kernel}` captures, is on device {home}, and the launch is on device {device}.
