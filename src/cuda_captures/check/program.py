@@ -140,10 +140,16 @@ class Program:
         home = scope.resolve(name)
         if home is not None:
             return self._variable(home, name)
-        found: list[Referent] = []
-        for module, dots in scope.module.stars:
-            found += self._of_module(module, name, dots, scope.source)
-        return found or [Elsewhere(f"builtins.{name}")]
+        return self._starred(scope.module, name) or [Elsewhere(f"builtins.{name}")]
+
+    def _starred(self, scope: Scope, name: str) -> list[Referent]:
+        """What a name means that a module has by ``from module import *``."""
+        key = (scope, f"* {name}")
+        if key not in self._followed:
+            self._followed[key] = []  # of imports in a circle
+            for module, dots in scope.stars:
+                self._followed[key] += self._of_module(module, name, dots, scope.source)
+        return self._followed[key]
 
     def _variable(self, home: Scope, name: str) -> list[Referent]:
         """A name in the scope that it lives in: imports are followed."""
@@ -189,9 +195,7 @@ class Program:
                 submodule = self._at(Path(os.path.abspath(scope.source.path)).parent, [name])
                 if submodule is not None:
                     return [Module(submodule)]
-            for module, dots in scope.stars:
-                if found := [one for one in self._of_module(module, name, dots, scope.source) if one != base]:
-                    return found
+            return self._starred(scope, name)
         return []
 
     def referents(self, node: ast.expr, scope: Scope, depth: int = 0) -> list[Referent]:

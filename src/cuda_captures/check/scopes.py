@@ -122,6 +122,8 @@ class Scope:
                 return scope if name in scope.bindings else None
             if name in scope.bindings and declared is None and (first or not scope.is_class):
                 return scope
+            if name == "__class__" and scope.is_class and not first:
+                return scope  # the compiler's own cell
             first = False
             scope = scope.parent
         return None
