@@ -6,6 +6,7 @@ copies, launching and what is said of them are the real ones.
 
 from __future__ import annotations
 
+import linecache
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
@@ -21,6 +22,22 @@ from cuda_captures.discovery import Discovery
 from cuda_captures.key import Key
 from cuda_captures.report import CaptureReport
 from cuda_captures.session import Session
+
+
+def kernel_of(body: str, **names: Any) -> Any:
+    """A function of one line whose names from outside are these."""
+    namespace: dict[str, Any] = dict(names)
+    exec(f"def kernel(out):\n    {body}\n", namespace)
+    return namespace["kernel"]
+
+
+def written(source: str, **names: Any) -> Any:
+    """The function ``kernel`` of some source that messages can show."""
+    filename = f"<source {abs(hash(source))}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    namespace: dict[str, Any] = dict(names)
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace["kernel"]
 
 
 class Toolchain:

@@ -1,27 +1,21 @@
-"""Reports: what is captured, how edits are noticed, what was copied and compiled and why, and what would be better."""
+"""Reports: what is captured, how edits are noticed, what was copied, and what was compiled and why."""
 
 from __future__ import annotations
 
-import dataclasses
-import html
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import cuda_captures
 from copies_in_memory import in_memory
 from cuda_captures import device
-from cuda_captures.advice import frozen_scalars
-from cuda_captures.indexing import indexed_by_constants
-from cuda_captures.report import Advice, CaptureReport, Level, Row, Specialisation
+from cuda_captures.report import Level
 from interpreters import python
-from kernels_in_memory import Kernel
+from kernels_in_memory import Kernel, kernel_of
 from memory_driver import MemoryDriver
 
 SIGNATURE = "void(float64[::1])"
@@ -32,12 +26,6 @@ TABLE = np.zeros((300, 4))[:, ::2]
 @pytest.fixture
 def fake() -> Iterator[MemoryDriver]:
     yield from in_memory()
-
-
-def kernel_of(body: str, **names: Any) -> Any:
-    namespace: dict[str, Any] = dict(names)
-    exec(f"def kernel(out):\n    {body}\n", namespace)
-    return namespace["kernel"]
 
 
 # what is captured
@@ -282,195 +270,3 @@ def test_no_disk_cache(fake: MemoryDriver) -> None:
     kernel = Kernel(kernel_of("table[0]", table=np.zeros(100)))
     kernel.launch()
     assert "disk cache: not asked: the kernel has no cache=True" in " ".join(str(kernel.report()).split())
-
-
-# advice
-
-
-def test_a_scalar_that_recompiles(fake: MemoryDriver) -> None:
-    function = kernel_of("table[0] + n + m", table=np.zeros(200), n=3, m=1.5)
-    kernel = Kernel(function)
-    for n in (3, 4, 5):
-        function.__globals__["n"] = n
-        kernel.launch()
-    (advice,) = kernel.report().advice
-    assert advice.name == "n"
-    assert advice.text.startswith("has had 3 values, and each was compiled. Pass it as an argument, or put it in a 0-d")
-    assert "`n = np.array(n)`, read as `n[()]`" in advice.text
-
-
-def test_specialisations_that_differ_in_more_are_no_matter_of_a_scalar(fake: MemoryDriver) -> None:
-    function = kernel_of("table[0] + n", table=np.zeros(200), n=3)
-    kernel = Kernel(function)
-    kernel.launch()
-    function.__globals__.update(n=4, table=np.zeros(400, np.float32))
-    kernel.launch()
-    assert kernel.report().advice == ()
-    assert frozen_scalars([]) == []
-
-
-def test_a_large_array_that_is_digested(fake: MemoryDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_captures import noticing, watch
-
-    real = watch.watch
-    monkeypatch.setattr(noticing, "watch", lambda start, stop, owner, **_: real(start, stop, owner, way="digest"))
-    monkeypatch.setattr("cuda_captures.ways.digest_rate", lambda: 1e9)
-    kernel = Kernel(kernel_of("table[0]", table=np.zeros(1 << 17)))
-    with pytest.warns(cuda_captures.CapturePerformanceWarning):
-        kernel.launch()
-    report = kernel.report()
-    (advice,) = report.advice
-    assert advice.text.startswith("1,048,576 bytes are digested at each launch, which takes about 1 ms: as asked for.")
-    assert "cuda_captures.snapshot(table)" in advice.text
-    assert report.rows[0].noticed == "digest"
-    assert "digest, 1 ms a launch" in " ".join(str(report).split())
-
-
-def test_a_large_array_that_comes_back(fake: MemoryDriver) -> None:
-    kernel = Kernel(kernel_of("table[0]", table=np.zeros(1 << 17)), written=["table"])
-    kernel.launch()
-    assert kernel.report().advice == ()
-    kernel.launch()
-    (advice,) = kernel.report().advice
-    assert advice.text.startswith("1,048,576 bytes come back to the host after each launch.")
-
-
-def test_constant_memory_nearly_full(fake: MemoryDriver) -> None:
-    kernel = Kernel(kernel_of("table[0]", table=np.zeros(7500)), captures="constant")
-    kernel.launch()
-    (advice,) = kernel.report().advice
-    assert advice == Advice("kernel", advice.text)
-    assert advice.text.startswith("captures take 60,000 of 65,536 bytes of constant memory")
-
-
-@pytest.mark.parametrize(
-    ("body", "fixed"),
-    [
-        ("c[0]", True),
-        ("c[0] + c[1]", True),
-        ("c[0, 1]", True),
-        ("c[0] + c[out]", False),
-        ("c", False),
-        ("f(c)", False),
-        ("m.c[2]", True),
-        ("m.c[out]", False),
-        ("(lambda i: c[i])(1)", False),
-        ("(lambda: c[1])()", True),
-        ("'c'", False),
-        ("c[0].real", True),
-    ],
-)
-def test_indices_that_are_constants(body: str, fixed: bool) -> None:
-    assert indexed_by_constants(kernel_of(f"return {body}").__code__, "c") is fixed
-
-
-# how it looks
-
-
-def row(**changes: Any) -> Row:
-    made = Row("t", ("global `t`",), "/a/b.py:3", "int8", (2,), (1,), 2, "live", "digest", "because", True, True)
-    return dataclasses.replace(made, **changes)
-
-
-HOSTILE = "<script>alert('x')</script>&\"[bold]"
-
-
-def hostile() -> CaptureReport:
-    one = Specialisation(HOSTILE, "compiled", None, (HOSTILE,), (HOSTILE,), 0, 0)
-    rows = (row(name=HOSTILE, path=(HOSTILE,), where=HOSTILE, dtype=HOSTILE, why=HOSTILE, noticed=HOSTILE),)
-    return CaptureReport(HOSTILE, HOSTILE, rows, (one,), advice=(Advice(HOSTILE, HOSTILE),), note=HOSTILE)
-
-
-class Tags(HTMLParser):
-    VOID = ("br",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.seen.add(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_html_is_escaped_and_well_formed() -> None:
-    tags = Tags()
-    shown = hostile()._repr_html_()
-    tags.feed(shown)
-    assert tags.open == []
-    assert tags.seen <= {"style", "div", "p", "b", "span", "table", "thead", "tbody", "tr", "th", "td", "code", "br"}
-    assert HOSTILE in tags.text
-    assert html.escape(HOSTILE) in shown
-
-
-def test_html_has_no_colour_of_text_or_page_of_its_own() -> None:
-    style = hostile()._repr_html_().partition("</style>")[0]
-    assert set(re.findall(r"[{;]\s*color:\s*([^;]+);", style)) == {"inherit"}
-    backgrounds = re.findall(r"background:\s*([^;]+);", style)
-    assert backgrounds
-    for one in backgrounds:  # translucent, or none
-        assert one in ("none", "transparent") or re.fullmatch(r"rgba\(\d+, \d+, \d+, \.\d+\)", one)
-
-
-def test_markup_in_names_is_shown_and_not_obeyed() -> None:
-    assert "[bold]" in "".join(str(hostile()).split())
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_it_fits_the_terminal(width: int, fake: MemoryDriver) -> None:
-    kernel = Kernel(kernel_of("table[0]", table=np.zeros(100)))
-    kernel.launch()
-    console = Console(width=width, force_terminal=True, color_system="truecolor")
-    with console.capture() as capture:
-        console.print(kernel.report())
-    plain = re.sub(r"\x1b\[[\d;]*m", "", capture.get())
-    assert plain != capture.get()
-    assert max(map(len, plain.splitlines())) <= width
-    assert "table" in plain
-
-
-def test_text_has_no_colours_and_repr_is_the_same(fake: MemoryDriver) -> None:
-    report = Kernel(kernel_of("table[0]", table=np.zeros(100))).report()
-    assert "\x1b" not in str(report)
-    assert repr(report) == str(report).rstrip()
-
-
-def test_no_captures() -> None:
-    assert "It captures no arrays." in str(CaptureReport("k", "", ()))
-    assert "It captures no arrays." in CaptureReport("k", "", ())._repr_html_()
-
-
-def test_programs_get_plain_values(fake: MemoryDriver) -> None:
-    kernel = Kernel(kernel_of("table[0], np.int32(3)", table=np.zeros((4, 5)), np=np))
-    kernel.launch()
-    found = kernel.report().to_dict()
-    assert json.loads(json.dumps(found)) == found
-    (captured,) = found["captures"]
-    assert captured["shape"] == [4, 5]
-    assert captured["strides"] == [40, 8]
-    assert captured["copies"][0]["uploads"] == 1
-    assert found["constant_memory"] == 8
-    assert found["constant_memory_limit"] == 65_536
-    assert found["specialisations"][0]["source"] == "compiled"
-
-
-def test_an_explanation_as_a_dictionary(cuda: Any) -> None:
-    @cuda.jit
-    def kernel(out):
-        out[0] = TABLE[0, 0]
-
-    found = cuda_captures.explain(kernel, SIGNATURE).to_dict()
-    assert json.loads(json.dumps(found)) == found
-    assert len(found["slots"]) == 1
-    assert found["key"].startswith("cuda-captures key")
-    assert "ptx" not in found
-    assert found["why_private"] == []

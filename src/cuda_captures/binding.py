@@ -342,8 +342,9 @@ class Follower:
     @property
     def codes(self) -> tuple[Code, ...]:
         """The code of all specialisations, each once, in the order of their making."""
-        private = [variant.code for variant in self._variants.values() if variant.code.key is None]
-        return (*self._codes.values(), *private)
+        with self._lock:
+            private = [variant.code for variant in self._variants.values() if variant.code.key is None]
+            return (*self._codes.values(), *private)
 
     def key(self, discovery: Discovery | None = None) -> Key:
         """The key of the code that the kernel needs now.

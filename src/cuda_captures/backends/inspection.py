@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuda_captures.advice import advice_for
-from cuda_captures.backends.rows import rows_of
+from cuda_captures.backends.rows import defined_at, rows_of
 from cuda_captures.binding import CODES, Follower
 from cuda_captures.code import Code
-from cuda_captures.errors import pointer
 from cuda_captures.key import Key
 from cuda_captures.misses import why_missed
 from cuda_captures.report import CaptureReport, Explanation, Level, Specialisation
@@ -66,7 +65,7 @@ def _facts(kernel: Kernel) -> dict[str, Any]:
     keys = [[code.key for code in follower.codes if code.key is not None] for _, follower in kernel.followers]
     return {
         "kernel": function.__name__,
-        "where": pointer(function, function.__name__).partition(", in ")[0],
+        "where": defined_at(function),
         "rows": tuple(row for row, _ in rows),
         "specialisations": specialisations,
         "levels": levels(kernel, specialisations),

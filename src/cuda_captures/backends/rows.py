@@ -96,11 +96,11 @@ def policy_now(place: Place, array: Any, policies: str | Mapping[str, str] | Non
 
 def _row(place: Place, capture: Capture | None, policy: str, uses: Sequence[Use], compiled: bool) -> Row:
     array = place.peek()
-    there = is_array(array)
-    form = array_signature(array, "live") if there else uses[-1].signature
+    there = form_now(array)
+    form = uses[-1].signature if there is None else there
     copies = copies_of(array, policy)
     noticed, why = WITHOUT_COPY[policy]
-    if not there:
+    if there is None:
         noticed, why = GONE
     elif copies:
         noticed, why = WAYS.get(copies[0].way, copies[0].way), copies[0].why
@@ -123,12 +123,26 @@ def _row(place: Place, capture: Capture | None, policy: str, uses: Sequence[Use]
     )
 
 
+def defined_at(function: Any) -> str:
+    """File and line where a function begins."""
+    code: CodeType = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def where_of(capture: Capture | None) -> str:
     """File and line where a name is first used."""
     if capture is None:
         return ""
     code: CodeType = capture.function.__code__
     return f"{code.co_filename}:{line_naming(code, capture.place.name)}"
+
+
+def form_now(array: Any) -> ArraySignature | None:
+    """What an array is like; None for anything else, and for one that its library does not hand out."""
+    try:
+        return array_signature(array, "live") if is_array(array) else None
+    except Exception:  # whatever a property of some other library raises
+        return None
 
 
 def bytes_of(form: ArraySignature) -> int:
@@ -140,19 +154,30 @@ def copies_of(array: Any, policy: str) -> tuple[Copy, ...]:
     """The device copies of an array, by device."""
     if not isinstance(array, np.ndarray) or policy not in ("live", "snapshot", "mapped"):
         return ()
-    return tuple(
-        Copy(
-            device=copy.device,
-            nbytes=copy.nbytes,
-            way=copy.way,
-            why=copy.why,
-            cost=copy.cost,
-            kernels=tuple(sorted(set(copy.users.values()))),
-            instances=len(copy.users),
-            uploads=copy.uploads,
-            uploaded=copy.uploaded,
-            downloads=copy.downloads,
-            downloaded=copy.downloaded,
-        )
-        for copy in mirrors.copies_of(array, policy)
+    return tuple(map(_copy, mirrors.copies_of(array, policy)))
+
+
+def _copy(copy: Any) -> Copy:
+    users = users_of(copy)
+    return Copy(
+        device=copy.device,
+        nbytes=copy.nbytes,
+        way=copy.way,
+        why=copy.why,
+        cost=copy.cost,
+        kernels=tuple(sorted(set(users))),
+        instances=len(users),
+        uploads=copy.uploads,
+        uploaded=copy.uploaded,
+        downloads=copy.downloads,
+        downloaded=copy.downloaded,
     )
+
+
+def users_of(copy: Any) -> list[str]:
+    """The kernels of the module instances that use a copy; other threads may bind some meanwhile."""
+    while True:
+        try:
+            return list(copy.users.values())
+        except RuntimeError:  # one was added while the table was read
+            continue

@@ -13,9 +13,9 @@ from typing import Any
 
 from cuda_captures.backends import reducing
 from cuda_captures.backends.patching import Patches
-from cuda_captures.backends.rows import simulated_rows
+from cuda_captures.backends.rows import defined_at, simulated_rows
 from cuda_captures.discovery import discover
-from cuda_captures.errors import CaptureError, pointer
+from cuda_captures.errors import CaptureError
 from cuda_captures.policy import check_policies
 from cuda_captures.report import CaptureReport
 
@@ -70,7 +70,7 @@ def report(kernel: Any) -> CaptureReport:
     function = getattr(kernel, "fn", kernel)
     return CaptureReport(
         getattr(function, "__name__", "kernel"),
-        pointer(function, function.__name__).partition(", in ")[0],
+        defined_at(function),
         simulated_rows(discover(function)),
         note=SIMULATED,
     )
