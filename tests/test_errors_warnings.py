@@ -66,6 +66,8 @@ def test_cheap_digests_are_not_warned_of(fake: MemoryDriver) -> None:
         warnings.simplefilter("error")
         Kernel(written(TABLE, table=np.zeros(1000))).launch()
         Kernel(written(TABLE, table=np.zeros(1 << 17)), captures="snapshot").launch()
+        with cuda_captures.enabled(verify=True):
+            Kernel(written(TABLE, table=np.zeros(1 << 17))).launch()
 
 
 @pytest.mark.usefixtures("digests_only")

@@ -10,7 +10,10 @@ import pytest
 
 import cuda_captures
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::cuda_captures.CapturePerformanceWarning"),  # where pages cannot be watched
+]
 
 TABLE = np.arange(100_000) * 0.5
 Cell = namedtuple("Cell", "width weight hits")

@@ -31,9 +31,9 @@ def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place) -> None:
     Notes
     -----
     Called when arrays are bound, never for a launch that finds everything as it was.  The warning is given for the
-    line that names the array, whoever launches.
+    line that names the array, whoever launches.  Who asked for ``verify`` knows that it costs.
     """
-    if copy.way != "digest" or copy.cost < MUCH or _known(root_of(array)):
+    if copy.way != "digest" or copy.verify or copy.cost < MUCH or _known(root_of(array)):
         return
     capture = discover(kernel).by_place.get(place.key)
     function = capture.function if capture is not None else kernel
