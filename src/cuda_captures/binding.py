@@ -23,18 +23,18 @@ from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
 from cuda_captures.costs import warn_of_cost
-from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover
+from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.extents import extent
-from cuda_captures.following import unchanged_predicate
+from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.ordering import LEGACY
 from cuda_captures.policy import Policy, check_policies, policy_of
-from cuda_captures.session import CONSTANT_LIMIT, Session, is_array
+from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.spares import Spares
-from cuda_captures.storage import producer_stream
+from cuda_captures.storage import may_have_producer, producer_stream
 from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
@@ -449,7 +449,7 @@ class Follower:
         return None
 
     def _policy(self, name: str, array: Any) -> Policy:
-        if not isinstance(array, np.ndarray):
+        if is_device_array(array):  # mapped and managed arrays too, which are NumPy arrays as well
             return "live"
         return policy_of(array, name, self.policies, self._settings.host)
 
@@ -459,6 +459,7 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if not is_array(array):
                 return None
+            refuse_unreadable(array, place.name, self.function)
             form = self._form(place.name, array)
             if not use.signature.accepts(form):
                 return None
@@ -600,7 +601,7 @@ class Follower:
         copies: dict[int, mirrors.Mirror] = {}
         written, held, producers, slots = [], [], [], []
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
-            if isinstance(array, np.ndarray):
+            if form.memory == "host":
                 try:
                     mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
                     address = mirror.address_of(array)
@@ -615,17 +616,19 @@ class Follower:
                 held.append(array)
                 interface = array.__cuda_array_interface__
                 address = int(interface["data"][0] or 0)
-                if interface.get("stream") is not None:
+                if may_have_producer(array, interface):
                     producers.append(array)
                 self._refuse_other_device(address, place, device)
             slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
         loaded, filled = self._loaded(variant.code, context, slots, stream)
         if self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
-            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants])
+            parts = [array for (_, place), array in zip(variant.arrays, arrays, strict=True) if place.root is not place]
+            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants], parts)
         else:
             self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
-            unchanged = _always
+            places = [place for _, place in variant.arrays]
+            unchanged = staying_predicate(list(zip(places, arrays, strict=True)), self._refuse_moved)
         kernel = loaded.launchable
         instance = Instance(
             *(context, variant, kernel, list(copies.values()), written, held, producers, arrays, unchanged),
@@ -648,6 +651,11 @@ class Follower:
         spare.refill(slots, stream)
         return spare, cuda_device.current().record(stream)
 
+    def _refuse_moved(self, place: Place) -> None:
+        raise CaptureError(
+            MOVED.format(name=place.name, kernel=self.function.__name__, where=where_named(self.function, place))
+        )
+
     def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
         if not address or cuda_device.ordinal_of(address) == device:
             return
@@ -669,10 +677,6 @@ def array_shape(array: Any) -> tuple[int, ...]:
     if isinstance(array, np.ndarray):
         return tuple(array.shape)
     return tuple(map(int, array.__cuda_array_interface__["shape"]))
-
-
-def _always() -> bool:
-    return True
 
 
 def _unchanged(instance: Instance) -> bool:
@@ -754,6 +758,12 @@ UNBOUND = """\
 kernel `{kernel}` is launched on a stream that is being captured into a graph, and its captured arrays are not bound.
   {where}
 Bind it before the capture begins: `cuda_captures.bind({kernel}[griddim, blockdim], *args)`."""
+
+MOVED = """\
+`{name}`, which kernel `{kernel}` captures, has got other memory, shape or dtype in place since it was captured, and
+names are not followed here (`follow=False`).
+  {where}
+Follow them, `cuda_captures.enable()`, or capture an array that keeps its memory."""
 
 OTHER_DEVICE = """\
 `{name}`, which kernel `{kernel}` captures, is on device {home}, and the launch is on device {device}.

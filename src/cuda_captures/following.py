@@ -11,6 +11,7 @@ import functools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from cuda_captures.storage import storage_check
 
 
 def unchanged_predicate(
-    expected: Sequence[tuple[Place, object]], constants: Sequence[tuple[Place, bytes]] = ()
+    expected: Sequence[tuple[Place, object]],
+    constants: Sequence[tuple[Place, bytes]] = (),
+    parts: Sequence[object] = (),
 ) -> Callable[[], bool]:
     """A function that tells whether each place still holds the object that it held.
 
@@ -29,6 +32,8 @@ def unchanged_predicate(
         Places with what they hold now.  Places inside tuples are covered by the tuple's.
     constants
         Places of arrays whose contents were compiled in, with these.  They are small; comparing takes microseconds.
+    parts
+        Arrays inside of what is expected.  They are the same while that is, but may get another form or other memory.
 
     Notes
     -----
@@ -39,13 +44,7 @@ def unchanged_predicate(
     for number, (place, value) in enumerate(expected):
         read = _reading(place, str(number), names)
         if isinstance(value, np.ndarray):
-            names[f"w{number}"] = weakref.ref(value)
-            names[f"s{number}"], names[f"t{number}"] = value.shape, value.strides
-            names[f"d{number}"], names[f"f{number}"] = value.dtype, value.flags.writeable
-            tests.append(
-                f"(a := {read}) is not None and a is w{number}() and a.shape == s{number} and a.strides == t{number}"
-                f" and a.dtype is d{number} and a.flags.writeable is f{number}"
-            )
+            tests.append(f"(a := {read}) is not None and a is w{number}() and {_form(value, str(number), names)}")
             continue
         names[f"v{number}"] = value
         tests.append(f"{read} is v{number}")
@@ -53,11 +52,50 @@ def unchanged_predicate(
         if check is not None:
             names[f"c{number}"] = check
             tests.append(f"c{number}()")
+    for number, value in enumerate(parts):
+        if isinstance(value, np.ndarray):
+            tests.append(f"(a := wp{number}()) is not None and {_form(value, f'p{number}', names)}")
+            continue
+        check = storage_check(value)
+        if check is not None:
+            names[f"cp{number}"] = check
+            tests.append(f"cp{number}()")
     for number, (place, contents) in enumerate(constants):
         names[f"r{number}"] = place.read
         names[f"b_{number}"] = contents
         tests.append(f"r{number}().tobytes() == b_{number}")
     return _maker(tuple(names), " and ".join(tests) or "True")(*names.values())
+
+
+def staying_predicate(arrays: Sequence[tuple[Place, object]], moved: Callable[[Place], object]) -> Callable[[], bool]:
+    """A predicate for names that are not followed: true, but for device arrays whose memory was replaced in place.
+
+    Parameters
+    ----------
+    arrays
+        Places with the arrays that they held, which stay.
+    moved
+        Called with the place of such an array; it raises.
+    """
+    checks = [(place, check) for place, array in arrays if (check := storage_check(array)) is not None]
+
+    def unchanged() -> bool:
+        for place, check in checks:
+            if not check():
+                moved(place)
+        return True
+
+    return unchanged
+
+
+def _form(array: np.ndarray[Any, Any], number: str, names: dict[str, object]) -> str:
+    """An expression that tells whether the NumPy array ``a`` has the form that an array has now."""
+    names[f"w{number}"] = weakref.ref(array)
+    names[f"s{number}"], names[f"t{number}"] = array.shape, array.strides
+    names[f"d{number}"], names[f"f{number}"] = array.dtype, array.flags.writeable
+    return (
+        f"a.shape == s{number} and a.strides == t{number} and a.dtype is d{number} and a.flags.writeable is f{number}"
+    )
 
 
 @functools.lru_cache(maxsize=512)

@@ -28,6 +28,7 @@ from cuda_captures.members import has_members
 from cuda_captures.policy import Policy, policy_of
 from cuda_captures.signature import Layout
 from cuda_captures.slots import Slot, new_symbol
+from cuda_captures.storage import device_dtype
 
 CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
 
@@ -211,9 +212,16 @@ def refuse_unreadable(value: Any, name: str, function: Any) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise CaptureTypingError(MASKED.format(name=name, where=pointer(function, name)))
     if not isinstance(value, np.ndarray):
-        interface = value.__cuda_array_interface__
+        try:
+            interface = value.__cuda_array_interface__
+        except Exception as error:  # of the library whose array it is: deleted, or with a gradient
+            text = UNEXPORTED.format(name=name, kind=type(value).__name__, reason=error, where=pointer(function, name))
+            raise CaptureTypingError(text) from error
         if interface.get("mask") is not None:
             raise CaptureTypingError(MASKED_DEVICE.format(name=name, where=pointer(function, name)))
+        dtype = device_dtype(value)
+        if not dtype.isnative:
+            raise CaptureTypingError(BYTE_ORDER_DEVICE.format(name=name, dtype=dtype, where=pointer(function, name)))
         return
     if value.dtype.hasobject:
         raise CaptureTypingError(OBJECTS.format(name=name, dtype=value.dtype, where=pointer(function, name)))
@@ -268,6 +276,16 @@ BYTE_ORDER = """\
 `{name}` has the dtype {dtype!r}, of the other byte order than this machine's, which kernels cannot read.
   {where}
 Convert it once: `{name} = {name}.astype({name}.dtype.newbyteorder("="))`."""
+
+BYTE_ORDER_DEVICE = """\
+`{name}` has the dtype {dtype!r}, of the other byte order than the device's, which kernels cannot read.
+  {where}
+Capture a copy in the device's byte order."""
+
+UNEXPORTED = """\
+`{name}` is a {kind} whose memory its library does not hand out: {reason}
+  {where}
+Capture an array that kernels may use: of PyTorch `{name}.detach()`, of JAX one that was neither deleted nor donated."""
 
 CONSTANT_TOO_LARGE = """\
 constant memory asked for: {names}; together {total:,} bytes, and a kernel has {limit:,}.

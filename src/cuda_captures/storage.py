@@ -6,7 +6,7 @@ A numba device array keeps its memory for life.  Those of other libraries may ge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,21 +36,51 @@ def storage_check(value: object) -> Callable[[], bool] | None:
     module = type(array).__module__.partition(".")[0]
     if module in ("numba", "numba_cuda", "numba_cuda_mlir") or isinstance(array, type):
         return None
-    if getattr(array, "__cuda_array_interface__", None) is None:
+    try:
+        if getattr(array, "__cuda_array_interface__", None) is None:
+            return None
+    except Exception:  # what is not handed out is not captured as an array
         return None
-    if module == "cupy":
-        pointer, shape, strides = array.data.ptr, array.shape, array.strides
-        return lambda: array.data.ptr == pointer and array.shape == shape and array.strides == strides
-    if module == "torch":
-        pointer, shape, strides = array.data_ptr(), array.shape, array.stride()
-        return lambda: array.data_ptr() == pointer and array.shape == shape and array.stride() == strides
     now = _layout(array)
-    return lambda: _layout(array) == now
+    if module == "cupy":
+        pointer, shape, strides, dtype = array.data.ptr, array.shape, array.strides, array.dtype
+        return lambda: (
+            array.data.ptr == pointer and array.shape == shape and array.strides == strides and array.dtype == dtype
+        )
+    if module == "torch":
+        pointer, shape, strides, dtype = array.data_ptr(), array.shape, array.stride(), array.dtype
+        return lambda: (
+            array.data_ptr() == pointer
+            and array.shape == shape
+            and array.stride() == strides
+            and array.dtype is dtype
+            and not array.requires_grad
+        )
+
+    def same() -> bool:
+        try:
+            return _layout(array) == now
+        except Exception:  # it has been deleted, or may not be exported now: who binds it again says so
+            return False
+
+    return same
 
 
 def _layout(array: Any) -> tuple[Any, ...]:
     interface = array.__cuda_array_interface__
-    return interface["data"], interface["shape"], interface.get("strides"), interface["typestr"]
+    form = interface["data"], interface["shape"], interface.get("strides"), interface["typestr"]
+    return *form, interface.get("mask") is None
+
+
+def may_have_producer(array: Any, interface: Mapping[str, Any]) -> bool:
+    """Whether a device array may have a stream that launches have to wait for, now or later.
+
+    A numba device array has the stream that it was made with; other libraries tell the one that is current when they
+    are asked.
+    """
+    if type(array).__module__.partition(".")[0] in ("numba", "numba_cuda", "numba_cuda_mlir"):
+        return interface.get("stream") is not None
+    return "stream" in interface
 
 
 def producer_stream(value: Any) -> int | None:
