@@ -22,6 +22,10 @@ from cuda_captures.policy import constant as constant
 from cuda_captures.policy import live as live
 from cuda_captures.policy import mapped as mapped
 from cuda_captures.policy import snapshot as snapshot
+from cuda_captures.slot_binding import SlotBinding as SlotBinding
+from cuda_captures.slotted import SlotInfo as SlotInfo
+from cuda_captures.slotted import SlottedCode as SlottedCode
+from cuda_captures.slotted import compile_with_slots as compile_with_slots
 from cuda_captures.startup import enable_if_asked as _enable_if_asked
 
 __version__ = "0.1.0"
@@ -32,7 +36,11 @@ __all__ = [
     "CaptureTypingError",
     "CaptureVersionError",
     "CaptureWarning",
+    "SlotBinding",
+    "SlotInfo",
+    "SlottedCode",
     "bind",
+    "compile_with_slots",
     "constant",
     "disable",
     "enable",

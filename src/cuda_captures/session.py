@@ -105,6 +105,9 @@ class Session:
         code may assume.
     cc
         Compute capability to compile for instead of the current device's.
+    prefix
+        What the symbols of slots begin with, for code that is handed to a caller; it is compiled with device functions
+        of its own then.
     captured, objects
         The stand-ins of arrays and of objects.
     unseen
@@ -116,6 +119,7 @@ class Session:
     host: Policy = "live"
     layouts: Mapping[Hashable, Layout] = field(default_factory=dict)
     cc: tuple[int, int] | None = None
+    prefix: str | None = None
     captured: dict[Hashable, Captured] = field(default_factory=dict)
     objects: dict[Hashable, HeldObject] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
@@ -163,7 +167,8 @@ class Session:
             layout = self.layouts.get(place.key)
             if layout is not None:
                 signature = signature.general(layout)
-            slot = Slot(new_symbol(place.name), signature.ndim, layout is not None)
+            where = None if self.prefix is None else f"{self.prefix}_{len(self.captured)}"
+            slot = Slot(new_symbol(place.name, where), signature.ndim, layout is not None)
         self.captured[key] = made = Captured(place, value, signature, function, slot, nbytes_of(value, signature))
         return made
 

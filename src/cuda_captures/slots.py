@@ -64,10 +64,18 @@ class Slot:
         return struct.pack(f"<Q{2 * self.ndim}q", address, *shape, *strides)
 
 
-def new_symbol(name: str) -> str:
-    """A symbol for a captured name that no other slot of this process has."""
+def new_symbol(name: str, where: str | None = None) -> str:
+    """A symbol for a captured name that no other slot of this process has.
+
+    Parameters
+    ----------
+    name
+        The captured name.
+    where
+        What tells it from other slots instead of a number that the process gives out.
+    """
     readable = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return f"{SYMBOL_PREFIX}{next(_numbers)}_{readable}"
+    return f"{SYMBOL_PREFIX}{next(_numbers) if where is None else where}_{readable}"
 
 
 def definitions(slots: Iterable[Slot]) -> str:

@@ -66,7 +66,7 @@ def meaning_now(dispatcher: Any) -> tuple[Hashable, list[Any]]:
     session = current()
     if session is None:
         return PLAIN, []
-    parts: list[Hashable] = []
+    parts: list[Hashable] = [session.prefix]
     held: list[Any] = []
     for capture in discover(dispatcher).captures:
         key = capture.place.key

@@ -85,3 +85,14 @@ def report(kernel: Any) -> Any:
     from . import inspection
 
     return inspection.report(kernel)
+
+
+def compile_with_slots(
+    function: Any, session: Any, signature: Any, output: Any, device: bool, options: dict[str, Any]
+) -> Any:
+    """Code for a caller that loads it and fills its slots."""
+    from . import callers
+
+    if session.cc is None:
+        session.cc = callers.compute_capability()
+    return callers.compile_with_slots(function, session, signature, output, device, options)

@@ -38,6 +38,11 @@ JOINTS: tuple[Joint, ...] = (
     ("numba.cuda.dispatcher", "CUDACache.save_overload", ("self", "sig", "data")),
     ("numba.cuda.dispatcher", "get_current_device", ()),
     ("numba.cuda.typing.context", "BaseContext._lookup_global", ("self", "gv")),
+    (
+        "numba.cuda.compiler",
+        "_compile_pyfunc_with_fixup",
+        ("pyfunc", "sig", "device", "cc", "abi", "abi_info", "lto"),
+    ),
     ("numba.cuda.typing.typeof", "typeof_impl.dispatch", ("cls",)),
     ("numba.cuda.cudadrv.driver", "CudaPythonModule", ("context", "object_code", "finalizer")),
     ("numba.cuda.core.caching", "Cache._index_key", ("self", "sig", "codegen")),

@@ -105,8 +105,22 @@ def for_a_caller() -> Iterator[None]:
 
 def compile_for_caller(*args: Any, **kwargs: Any) -> Any:
     """What is behind ``cuda.compile`` and its likes."""
-    with for_a_caller(), compiling(None):
-        return upstream_compile_for_caller(*args, **kwargs)
+    session, results = getattr(_threads, "slotted", (None, []))
+    with for_a_caller(), compiling(session):
+        result = upstream_compile_for_caller(*args, **kwargs)
+    results.append(result)
+    return result
+
+
+@contextmanager
+def for_a_caller_with_slots(session: Session) -> Iterator[list[Any]]:
+    """Let what is compiled for a caller meanwhile have slots; the results are in the list that is given."""
+    results: list[Any] = []
+    _threads.slotted = session, results
+    try:
+        yield results
+    finally:
+        del _threads.slotted
 
 
 def compile_impl(self: Any, *args: Any, **kwargs: Any) -> Any:

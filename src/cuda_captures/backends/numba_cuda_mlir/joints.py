@@ -43,6 +43,7 @@ JOINTS: tuple[Joint, ...] = (
     ("numba_cuda_mlir.tools", "is_using_llvm70.cache_clear", None),
     ("numba_cuda_mlir.compiler", "_compile", ("pyfunc", "sig", "targetoptions")),
     ("numba_cuda_mlir.compiler", "CompileResult", ("cres",)),
+    ("numba_cuda_mlir.compiler", "compile", ("pyfunc", "sig", "device", "cc", "abi", "abi_info", "output")),
     ("numba_cuda_mlir.decorators", "verify_target_options", ("kws",)),
     (_DESCRIPTOR, "MLIRDispatcher.compile", ("self", "sig", "abi_info", "output")),
     (_DESCRIPTOR, "MLIRDispatcher._compile", ("self", "args")),
