@@ -136,3 +136,17 @@ def test_an_explanation_as_a_dictionary(cuda: Any) -> None:
     assert found["key"].startswith("cuda-captures key")
     assert "ptx" not in found
     assert found["why_private"] == []
+
+
+@pytest.mark.parametrize(
+    ("contents", "slots", "text"),
+    [
+        (0, 0, "0 of 65,536 bytes"),
+        (0, 8, "8 of 65,536 bytes (less than 0.1%)"),
+        (0, 6554, "6,554 of 65,536 bytes (10.0%)"),
+        (72, 8, "80 of 65,536 bytes (0.1%), 72 of them contents of arrays"),
+    ],
+)
+def test_constant_memory_in_words(contents: int, slots: int, text: str) -> None:
+    one = Specialisation("", "compiled", "0", (), (), contents, slots)
+    assert f"constant memory: {text}\n" in str(CaptureReport("k", "", (row(),), (one,)))

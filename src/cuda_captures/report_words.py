@@ -106,5 +106,8 @@ def constant_memory(report: CaptureReport) -> str:
     """How much of constant memory captures take."""
     used = report.constant_memory
     contents = max((one.constant_bytes for one in report.specialisations), default=0)
-    share = f"{used / CONSTANT_LIMIT:.1%}" if used else "nothing"
-    return f"{used:,} of {CONSTANT_LIMIT:,} bytes ({share}), {contents:,} of them contents of arrays"
+    share = used / CONSTANT_LIMIT
+    text = f"{used:,} of {CONSTANT_LIMIT:,} bytes"
+    if used:
+        text += f" ({share:.1%})" if share >= 0.001 else " (less than 0.1%)"
+    return f"{text}, {contents:,} of them contents of arrays" if contents else text

@@ -34,7 +34,7 @@ WITHOUT_COPY = {
     "snapshot": ("not noticed", "copied once, and again by refresh()"),
     "mapped": ("seen at once", "used in place by the device"),
     "constant": ("contents compared", "they are compiled into constant memory; other contents are compiled anew"),
-    "live": ("", "decided when it is first copied to a device"),
+    "live": ("not copied yet", "how its edits are noticed is decided then"),
     "simulated": ("used in place", "the simulator runs kernels as Python"),
 }
 UNUSED = ("not read", "the compiled code has no use for it")
