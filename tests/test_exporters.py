@@ -399,3 +399,34 @@ def test_a_kernel_that_is_not_bound_is_refused_in_a_capture(fake: MemoryDriver, 
     array.move()
     with pytest.raises(cuda_captures.CaptureError, match="Bind it before the capture begins"):
         kernel.launch(STREAM)
+
+
+# compiled
+
+
+class Shared(np.ndarray):
+    """As numba's mapped and managed arrays: NumPy's, in memory that the device uses in place."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return {
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "data": (1 << 20, False),
+            "version": 3,
+        }
+
+
+def test_compilers_take_memory_that_host_and_device_share(cuda: Any) -> None:
+    table = np.arange(8.0).view(Shared)
+
+    @cuda.jit
+    def kernel(out):
+        table[cuda.grid(1)] += out[0]
+
+    explained = cuda_captures.explain(kernel, "void(float64[:])")
+    assert "array f8 1d C mutable aligned device live shape (8,) strides (8,)" in explained.key
+    (row,) = explained.rows
+    assert (row.policy, row.written) == ("device", True)
+    assert len(explained.slots) == 1
