@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,7 +128,9 @@ def test_the_sdist_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
-    assert {"README.md", "CHANGELOG.md", "LICENSE", "tests", "examples"} <= {path.name for path in unpacked.iterdir()}
+    assert {"README.md", "CHANGELOG.md", "LICENSE", "conda", "tests", "examples"} <= {
+        path.name for path in unpacked.iterdir()
+    }
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=unpacked, check=True)
     (again,) = unpacked.glob("dist/*.whl")
     (wheel,) = built.glob("*.whl")
@@ -149,3 +154,120 @@ def test_an_installed_wheel_waits_for_a_compiler(built: Path, tmp_path: Path) ->
             check=False,
         )
         assert (done.stdout.strip(), done.stderr) == (finders, "")
+
+
+def called(*command: str, **environment: str) -> str:
+    """What a command prints; it must end well."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("CUDA_CAPTURES", "PYTHONPATH")}
+    done = subprocess.run(list(command), env={**clean, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_wheel_and_sdist_can_be_published(built: Path) -> None:
+    pytest.importorskip("twine", reason="needs twine, of the extra `test`")
+    files = sorted(map(str, built.iterdir()))
+    assert len(files) == 2
+    said = called(sys.executable, "-m", "twine", "check", "--strict", *files)
+    assert said.count("PASSED") == 2, said
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment into which pip has installed the wheel with an extra.
+
+    Links make it have what this environment has, so that pip downloads nothing and still checks every requirement.
+    """
+    pytest.importorskip("pip", reason="needs pip, of the extra `test`")
+    from cuda_captures import backends
+
+    if "numba-cuda" not in backends.present():
+        pytest.skip("needs numba-cuda")
+    directory = tmp_path_factory.mktemp("venv")
+    venv.create(directory, with_pip=False)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "cuda_captures" not in path.name:
+            (packages / path.name).symlink_to(path)
+    (wheel,) = built.glob("*.whl")
+    python_there = str(directory / "bin/python")
+    bundle = "cu13" if _has("cuda-toolkit", "13") else "cu12"
+    called(python_there, "-m", "pip", "install", "--no-index", "--no-cache-dir", f"{wheel}[{bundle}]")
+    return directory
+
+
+def _has(distribution: str, begin: str) -> bool:
+    try:
+        return importlib.metadata.version(distribution).startswith(begin)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def test_the_installed_wheel_is_what_is_imported(installed: Path) -> None:
+    python_there = str(installed / "bin/python")
+    program = "import cuda_captures, sys; print(cuda_captures.__file__); print(cuda_captures.__version__)"
+    file, version = called(python_there, "-c", program).split()
+    assert Path(file).is_relative_to(installed)
+    assert version == METADATA["Version"]
+    listed = called(python_there, "-m", "pip", "show", "-f", "cuda-captures")
+    assert "../../../bin/cuda-captures" in listed
+    assert "cuda_captures.pth" in listed
+
+
+def test_its_requirements_are_there_and_agree(installed: Path) -> None:
+    assert "No broken requirements found" in called(str(installed / "bin/python"), "-m", "pip", "check")
+
+
+def test_its_demo_runs(installed: Path) -> None:
+    said = called(str(installed / "bin/cuda-captures"), "demo")
+    assert "TABLE" in said
+    assert "read 1.0, and 2.0 after" in said, said
+
+
+# conda
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Any:
+    """The recipe for conda."""
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML, which comes with dask, of the extra `test`")
+    return yaml.safe_load((ROOT / "conda/recipe.yaml").read_text())
+
+
+def test_the_recipe_says_what_the_project_says(recipe: Any) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    about = project["project"]
+    assert recipe["context"]["version"] == about["version"] == cuda_captures.__version__
+    assert recipe["package"] == {"name": about["name"], "version": "${{ version }}"}
+    assert recipe["about"]["license"] == about["license"]
+    assert recipe["about"]["summary"] == about["description"]
+    assert [recipe["about"]["license_file"]] == about["license-files"]
+    (script,) = about["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [" = ".join(script)]
+
+
+def test_the_recipe_asks_for_what_the_wheel_asks_for(recipe: Any) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    python_there = f"python {project['project']['requires-python']}"
+    needed = [conda_name(text) for text in project["project"]["dependencies"]]
+    assert recipe["requirements"]["run"] == [python_there, *needed]
+    build = [conda_name(text) for text in project["build-system"]["requires"]]
+    assert recipe["requirements"]["host"] == [python_there, "pip", *build]
+    extras = project["project"]["optional-dependencies"]
+    optional = {conda_name(text) for name in ("cu13", "mlir-cu13", "dask") for text in extras[name]}
+    assert set(recipe["requirements"]["run_constraints"]) <= optional
+    assert {text.partition(" ")[0] for text in recipe["requirements"]["run_constraints"]} >= {
+        "numba-cuda",
+        "numba-cuda-mlir",
+        "distributed",
+    }
+
+
+def conda_name(text: str) -> str:
+    """A requirement as conda spells it."""
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(text)
+    name = {"xxhash": "python-xxhash", "dask": "dask-core"}.get(requirement.name, requirement.name)
+    bounds = sorted(str(requirement.specifier).split(","), key=lambda bound: bound.startswith("<"))
+    return f"{name} {','.join(bounds)}"
