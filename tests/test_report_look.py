@@ -142,8 +142,8 @@ def test_an_explanation_as_a_dictionary(cuda: Any) -> None:
     ("contents", "slots", "text"),
     [
         (0, 0, "0 of 65,536 bytes"),
-        (0, 8, "8 of 65,536 bytes (less than 0.1%)"),
-        (0, 6554, "6,554 of 65,536 bytes (10.0%)"),
+        (0, 8, "8 of 65,536 bytes (less than 0.1%), no contents of arrays"),
+        (0, 6554, "6,554 of 65,536 bytes (10.0%), no contents of arrays"),
         (72, 8, "80 of 65,536 bytes (0.1%), 72 of them contents of arrays"),
     ],
 )

@@ -108,6 +108,7 @@ def constant_memory(report: CaptureReport) -> str:
     contents = max((one.constant_bytes for one in report.specialisations), default=0)
     share = used / CONSTANT_LIMIT
     text = f"{used:,} of {CONSTANT_LIMIT:,} bytes"
-    if used:
-        text += f" ({share:.1%})" if share >= 0.001 else " (less than 0.1%)"
-    return f"{text}, {contents:,} of them contents of arrays" if contents else text
+    if not used:
+        return text
+    text += f" ({share:.1%})" if share >= 0.001 else " (less than 0.1%)"
+    return f"{text}, {contents:,} of them contents of arrays" if contents else f"{text}, no contents of arrays"
