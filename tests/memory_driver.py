@@ -60,6 +60,7 @@ class MemoryDriver:
         self.before: dict[str, Callable[[], object]] = {}
         self.streams: dict[int, Stream] = {}
         self.capturing: set[int] = set()
+        self.peers = True
         self.events: dict[int, Point] = {}
         self.memory: dict[int, tuple[int, bytearray]] = {}  # by address: context, bytes
         self.page_locked: dict[int, Any] = {}
@@ -223,7 +224,7 @@ class MemoryDriver:
         self._stack.pop()
 
     def can_access_peer(self, device: int, peer: int) -> bool:
-        return True
+        return self.peers
 
     def enable_peer_access(self, context: int) -> None:
         pass

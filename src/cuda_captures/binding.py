@@ -22,9 +22,10 @@ import numpy as np
 from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.copies import WRITTEN_IN_GRAPH
 from cuda_captures.costs import warn_of_cost
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place, discover, is_device_array
-from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
+from cuda_captures.errors import CaptureError, CapturePerformanceWarning, about, line_naming, pointer, warn_at
 from cuda_captures.extents import extent
 from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
@@ -242,7 +243,15 @@ class Instance:
                 filled.hold(stream)
 
     def ready(self, stream: int) -> bool:
-        """Bring the copies up to date for a launch on a stream; False if the instance must be replaced first."""
+        """Bring the copies up to date for a launch on a stream; False if the instance must be replaced first.
+
+        Raises
+        ------
+        CaptureError
+            If something could not be sent, or the stream is capturing and something would have to be copied back.
+        """
+        if self.written and stream not in LEGACY and cuda_device.is_capturing(stream):
+            self._refuse_in_graph()
         for mirror in self.copies:
             if mirror.superseded:
                 return False
@@ -252,6 +261,12 @@ class Instance:
             if producer is not None and producer != stream:
                 cuda_device.order(producer, stream)
         return not any(mirror.superseded for mirror in self.copies)
+
+    def _refuse_in_graph(self) -> None:
+        for mirror, reference in self.written:
+            array = reference()
+            if array is not None and mirror.policy != "mapped":
+                raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
 
     def launched(self, stream: int, owner: Any) -> None:
         """Note that a launch on a stream uses the copies."""
@@ -568,8 +583,12 @@ class Follower:
                     return self.rebind(context, stream)
             assert variant is not None
             assert forms is not None
-            with cuda_device.relaxed_capture():
-                instance = self._bind(context, variant, arrays, forms, stream)
+            spare = self._spares.take(context, variant.code) if stream in LEGACY else None
+            if spare is not None and stream is not None:
+                instance = self._bind(context, variant, arrays, forms, spare, stream)
+            else:
+                with cuda_device.relaxed_capture():
+                    instance = self._bind(context, variant, arrays, forms)
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
             while len(self._instances) > INSTANCES:
                 self._instances.popitem(last=False)
@@ -595,9 +614,11 @@ class Follower:
         variant: Variant,
         arrays: Sequence[Any],
         forms: Sequence[ArraySignature],
-        stream: int | None,
+        spare: Loaded | None = None,
+        stream: int = 0,
     ) -> Instance:
-        device = cuda_device.current_device()
+        here = cuda_device.current()
+        device = here.device
         copies: dict[int, mirrors.Mirror] = {}
         written, held, producers, slots = [], [], [], []
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
@@ -620,7 +641,14 @@ class Follower:
                     producers.append(array)
                 self._refuse_other_device(address, place, device)
             slots.append((use.slot.symbol, use.slot.pack(address, form.shape or (), form.strides or ())))
-        loaded, filled = self._loaded(variant.code, context, slots, stream)
+        if spare is None:
+            filled = None
+            loaded = self.toolchain.load(variant.code, context)
+            loaded.fill(slots)
+        else:
+            loaded = spare
+            loaded.refill(slots, stream)
+            filled = here.record(stream)
         if self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
             parts = [array for (_, place), array in zip(variant.arrays, arrays, strict=True) if place.root is not place]
@@ -639,37 +667,24 @@ class Follower:
             mirror.users[instance] = self.function.__name__
         return instance
 
-    def _loaded(
-        self, code: Code, context: Any, slots: Sequence[tuple[str, bytes]], stream: int | None
-    ) -> tuple[Loaded, cuda_device.Event | None]:
-        """A module with its slots filled; if a stream comes to that later, also the event after it."""
-        spare = self._spares.take(context, code) if stream in LEGACY else None
-        if spare is None or stream is None:
-            loaded = self.toolchain.load(code, context)
-            loaded.fill(slots)
-            return loaded, None
-        spare.refill(slots, stream)
-        return spare, cuda_device.current().record(stream)
-
-    def _refuse_moved(self, place: Place) -> None:
-        raise CaptureError(
-            MOVED.format(name=place.name, kernel=self.function.__name__, where=where_named(self.function, place))
-        )
-
     def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
         if not address or cuda_device.ordinal_of(address) == device:
             return
         home = cuda_device.pointer_device(address)
-        if home is not None and home != device:
-            raise CaptureError(
-                OTHER_DEVICE.format(
-                    name=place.name,
-                    kernel=self.function.__name__,
-                    where=where_named(self.function, place),
-                    home=home,
-                    device=device,
-                )
+        if home is None or home == device:
+            return
+        if self._settings.peer and cuda_device.enable_peer_access(device, home):
+            return
+        raise CaptureError(
+            OTHER_DEVICE.format(
+                name=place.name,
+                kernel=self.function.__name__,
+                where=where_named(self.function, place),
+                home=home,
+                device=device,
+                peer=(NO_PEER if self._settings.peer else ASK_FOR_PEER).format(home=home, device=device),
             )
+        )
 
 
 def array_shape(array: Any) -> tuple[int, ...]:
@@ -768,4 +783,10 @@ Follow them, `cuda_captures.enable()`, or capture an array that keeps its memory
 OTHER_DEVICE = """\
 `{name}`, which kernel `{kernel}` captures, is on device {home}, and the launch is on device {device}.
   {where}
-Launch there (`with cuda.gpus[{home}]: ...`), or copy the array to device {device} and bind the name to the copy."""
+Launch there (`with cuda.gpus[{home}]: ...`), or bind the name to a copy on device {device}{peer}"""
+
+ASK_FOR_PEER = """,
+or let devices use each other's memory: `cuda_captures.enable(peer=True)`."""
+
+NO_PEER = """.
+Device {device} cannot use memory of device {home}, as `enable(peer=True)` asks for."""

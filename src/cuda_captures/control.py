@@ -13,7 +13,7 @@ from cuda_captures.policy import Policy
 from cuda_captures.report import CaptureReport, Explanation
 
 
-def enable(host: Policy = "live", follow: bool = True, verify: bool = False) -> None:
+def enable(host: Policy = "live", follow: bool = True, verify: bool = False, peer: bool = False) -> None:
     """Let kernels capture arrays by reference, with every compiler that is installed.
 
     Reaches functions that were decorated before and are not compiled yet; a kernel that has been compiled is
@@ -30,6 +30,9 @@ def enable(host: Policy = "live", follow: bool = True, verify: bool = False) -> 
     verify
         Whether a digest checks, at each launch, every array that is thought to be unchanged.  Slow; for tests, and
         for the doubtful.
+    peer
+        Whether a kernel may use captured device arrays that are on another device, through peer access; without it,
+        or where the devices cannot, that is an error.
 
     Raises
     ------
@@ -39,7 +42,7 @@ def enable(host: Policy = "live", follow: bool = True, verify: bool = False) -> 
     ValueError, TypeError
         For settings that do not exist.
     """
-    wanted = settings.Settings(host, follow, verify)
+    wanted = settings.Settings(host, follow, verify, peer)
     backends.enable()
     settings.install(wanted)
 
@@ -53,7 +56,7 @@ def disable() -> None:
 
 
 @contextlib.contextmanager
-def enabled(host: Policy = "live", follow: bool = True, verify: bool = False) -> Iterator[None]:
+def enabled(host: Policy = "live", follow: bool = True, verify: bool = False, peer: bool = False) -> Iterator[None]:
     """:func:`enable` for a ``with`` block; afterwards everything is as it was before.
 
     Raises
@@ -63,7 +66,7 @@ def enabled(host: Policy = "live", follow: bool = True, verify: bool = False) ->
     """
     were = backends.enabled()
     before = settings.current()
-    enable(host, follow, verify)
+    enable(host, follow, verify, peer)
     try:
         yield
     finally:

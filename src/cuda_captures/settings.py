@@ -29,16 +29,19 @@ class Settings:
         Whether a rebound name is followed at the next launch.
     verify
         Whether every "unchanged" is checked against a digest of the bytes.
+    peer
+        Whether kernels may use captured device arrays of another device, where the two devices can.
     """
 
     host: Policy = "live"
     follow: bool = True
     verify: bool = False
+    peer: bool = False
 
     def __post_init__(self) -> None:
         if self.host not in HOST_POLICIES:
             raise ValueError(NO_HOST_POLICY.format(host=self.host, choice=", ".join(map(repr, HOST_POLICIES))))
-        for name in ("follow", "verify"):
+        for name in ("follow", "verify", "peer"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise TypeError(NO_SWITCH.format(name=name, value=value))

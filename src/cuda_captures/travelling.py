@@ -128,7 +128,7 @@ class Packed:
             payload,
             tuple(luggage.arrays),
             tuple(map(tuple, luggage.notes)),
-            (chosen.host, chosen.follow, chosen.verify),
+            (chosen.host, chosen.follow, chosen.verify, chosen.peer),
             self.once,
         )
 

@@ -7,6 +7,7 @@ would fill them.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from weakref import WeakSet
 
@@ -14,6 +15,9 @@ from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.dispatcher import CUDADispatcher
 
 from cuda_captures.backends.meanings import Meanings
+from cuda_captures.discovery import discover
+from cuda_captures.session import Session, compiling, current
+from cuda_captures.settings import current as settings
 
 from .kernel import CaptureKernel, dispatching
 from .target import with_default_stream
@@ -23,6 +27,8 @@ upstream_compile_device = CUDADispatcher.compile_device
 upstream_get_call_template = CUDADispatcher.get_call_template
 upstream_call = CUDADispatcher.call
 upstream_configure = CUDADispatcher.configure.__wrapped__  # without its table
+
+_threads = threading.local()
 
 # Device functions with compilations of ours, so that disabling can take these out of use.
 TOUCHED: WeakSet[Any] = WeakSet()
@@ -96,6 +102,18 @@ def recompile_plain(dispatcher: Any) -> None:
 
 
 def compile_device(self: Any, args: Any, return_type: Any = None) -> Any:
+    """Compile a device function: for a call, as what calls it; ahead of any call, with captures."""
+    if current() is not None or getattr(_threads, "typing", False):
+        return compile_callee(self, args, return_type)
+    session = Session(discover(self.py_func), self.targetoptions.get("captures"), settings().host)
+    with compiling(session):
+        try:
+            return compile_callee(self, args, return_type)
+        finally:
+            session.close()
+
+
+def compile_callee(self: Any, args: Any, return_type: Any = None) -> Any:
     """Compile a device function; the compilation that is there is used if it means the same."""
     table = _table(self)
     if return_type is not None:
@@ -111,8 +129,13 @@ def get_call_template(self: Any, args: Any, kws: Any) -> Any:
     table = _table(self)
     for types in list(self.overloads):
         if not table.select(self, types):
-            compile_device(self, types)
-    return upstream_get_call_template(self, args, kws)
+            compile_callee(self, types)
+    before = getattr(_threads, "typing", False)
+    _threads.typing = True
+    try:
+        return upstream_get_call_template(self, args, kws)
+    finally:
+        _threads.typing = before
 
 
 class DeviceMeanings(Meanings):

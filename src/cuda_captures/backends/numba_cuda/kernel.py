@@ -122,18 +122,19 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         """Make the machine code for the current device; it is loaded, and slots are filled, at the first launch."""
         self._codelibrary.get_cubin()
 
-    def bound(self, stream: int | None = None) -> Instance:
+    def bound(self, stream: int | None = None, context: Any = None) -> Instance:
         """The module instance for what the names mean now, in the current context; made if there is none."""
-        instance = self.follower.rebind(devices.get_context(), stream)
+        instance = self.follower.rebind(context or devices.get_context(), stream)
         if instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
         return instance
 
     def launch(self, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
         """Launch with captured names meaning what they mean now."""
-        instance = self.follower.current(devices.get_context())
+        context = devices.get_context()
+        instance = self.follower.current(context)
         if instance is None:
-            instance = self.bound(target.stream_handle(stream))
+            instance = self.bound(0 if stream is target.default_stream else target.stream_handle(stream), context)
         elif instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
         if stream is not target.default_stream and (handle := target.stream_handle(stream)) not in LEGACY:

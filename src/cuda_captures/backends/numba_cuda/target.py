@@ -46,9 +46,11 @@ def unseen(discovery: Discovery) -> list[str]:
     if launch is not None and launch._is_kernel_launch_config_sensitive():
         reasons.append("the kernel is compiled for its launch configuration")
     reasons += [f"{name} is set: its text is for each compilation" for name in DUMPS if getattr(config, name, False)]
-    cuda_target.typing_context.refresh()
-    for reached in discovery.reached[1:]:
-        if reached.dispatcher is None and cuda_target.typing_context._lookup_global(reached.function) is not None:
+    functions = [reached for reached in discovery.reached[1:] if reached.dispatcher is None]
+    if functions:
+        cuda_target.typing_context.refresh()
+    for reached in functions:
+        if cuda_target.typing_context._lookup_global(reached.function) is not None:
             reasons.append(f"`{reached.function.__name__}` is implemented by an overload, which the key cannot see")
     return reasons
 

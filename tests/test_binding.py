@@ -1,0 +1,124 @@
+"""Binding on a driver in memory: which modules are loaded, for which devices, and what is refused before a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cuda_captures
+from copies_in_memory import in_memory
+from cuda_captures import settings
+from cuda_captures.binding import INSTANCES
+from cuda_captures.errors import CaptureError
+from cuda_captures.spares import KEPT
+from kernels_in_memory import Kernel, written
+from memory_driver import MemoryDriver
+
+TABLE = "def kernel():\n    table[0] = 1\n"
+STREAM = 5
+
+
+@pytest.fixture
+def fake() -> Iterator[MemoryDriver]:
+    for made in in_memory():
+        made.use(0)
+        yield made
+
+
+class DeviceArray:
+    """A device array as any library has one."""
+
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f8", "data": (address, False), "version": 3}
+
+
+def loads(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    load, loaded = kernel.toolchain.load, []
+
+    def counting(code: Any, context: Any) -> Any:
+        loaded.append(code)
+        return load(code, context)
+
+    monkeypatch.setattr(kernel.toolchain, "load", counting)
+    return loaded
+
+
+@pytest.mark.parametrize("memory", ["device", "host"])
+def test_new_arrays_on_the_default_stream_need_few_modules(
+    fake: MemoryDriver, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = written(TABLE, table=None)
+    kernel = Kernel(function)
+    loaded = loads(kernel, monkeypatch)
+    for _ in range(5 * INSTANCES):
+        function.__globals__["table"] = DeviceArray(fake.mem_alloc(32)) if memory == "device" else np.zeros(4)
+        kernel.launch()
+    assert len(loaded) <= INSTANCES + KEPT
+
+
+def test_new_arrays_on_another_stream_have_a_new_module_each(
+    fake: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = written(TABLE, table=None)
+    kernel = Kernel(function)
+    loaded = loads(kernel, monkeypatch)
+    for number in range(INSTANCES + 5):
+        function.__globals__["table"] = np.zeros(4)
+        kernel.launch(stream=STREAM)
+        assert len(loaded) == number + 1
+
+
+def test_a_spare_module_is_not_taken_for_another_stream(fake: MemoryDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = written(TABLE, table=None)
+    kernel = Kernel(function)
+    for _ in range(INSTANCES + 3):
+        function.__globals__["table"] = np.zeros(4)
+        kernel.launch()
+    loaded = loads(kernel, monkeypatch)
+    function.__globals__["table"] = np.zeros(4)
+    kernel.launch(stream=STREAM)
+    assert len(loaded) == 1
+
+
+def test_a_kernel_that_writes_an_array_is_refused_in_a_graph_before_it_is_launched(fake: MemoryDriver) -> None:
+    table, started = np.zeros(4), []
+    kernel = Kernel(written(TABLE, table=table), ["table"])
+    kernel.launch(STREAM, lambda: started.append(1))
+    fake.capturing.add(STREAM)
+    message = r"launched while its stream captures.*\n  `table`, captured by kernel `kernel`:\n.*:2, in kernel\n"
+    with pytest.raises(CaptureError, match=message):
+        kernel.launch(STREAM, lambda: started.append(2))
+    assert started == [1]
+    fake.capturing.clear()
+    kernel.launch(STREAM, lambda: started.append(3))
+    assert started == [1, 3]
+
+
+def test_arrays_of_a_peer_are_used_where_that_is_asked_for(fake: MemoryDriver) -> None:
+    fake.use(1)
+    address = fake.mem_alloc(32)
+    fake.use(0)
+    function = written(TABLE, table=DeviceArray(address))
+    with pytest.raises(
+        CaptureError, match=r"or let devices use each other's memory: `cuda_captures.enable\(peer=True\)`"
+    ):
+        Kernel(function).launch()
+    before = settings.install(settings.changed(peer=True))
+    try:
+        Kernel(function).launch()
+        assert fake.calls["enable_peer_access"] == 1
+        fake.peers = False
+        with pytest.raises(
+            CaptureError, match=r"Device 0 cannot use memory of device 1, as `enable\(peer=True\)` asks"
+        ):
+            Kernel(function).launch()
+    finally:
+        settings.install(before)
+
+
+def test_peer_is_true_or_false() -> None:
+    with pytest.raises(TypeError, match=r"enable\(peer='yes'\): peer must be True or False"):
+        cuda_captures.enable(peer="yes")  # type: ignore[arg-type]
