@@ -86,7 +86,11 @@ def test_memory_of_its_own_is_advised_where_it_helps(monkeypatch: pytest.MonkeyP
             raise costs.CannotWatch("no")
 
     monkeypatch.setattr(costs, "page_book", book)
-    assert ("`t = t.copy()`" in costs.ways_out("t")) is watchable
+    for written_too in (True, False):
+        advised = costs.ways_out("t", written_too)
+        assert ("`t = t.copy()`" in advised) is watchable
+        assert ("cuda_captures.snapshot(t)" in advised) is not written_too
+        assert "cuda.to_device(t)" in advised
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def _of_array(row: Row, code: CodeType | None) -> Iterator[Advice]:
     if costly:
         copy = costly[0]
         text = DIGESTED.format(nbytes=copy.nbytes, cost=duration(copy.cost), why=copy.why)
-        yield Advice(row.name, f"{text} {ways_out(row.name)}".replace("\n", " "))
+        yield Advice(row.name, f"{text} {ways_out(row.name, bool(row.written))}".replace("\n", " "))
     if row.written and row.nbytes >= LARGE and any(copy.downloads > 1 for copy in row.copies):
         yield Advice(row.name, COMES_BACK.format(nbytes=row.nbytes, name=row.name))
     local = row.name.rpartition(".")[2]

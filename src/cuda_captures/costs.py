@@ -16,7 +16,7 @@ MUCH = 100e-6  # seconds a launch: some ten times what a launch itself takes
 _warned: dict[int, weakref.ref[Array]] = {}  # by identity of the array that owns the memory; goes with it
 
 
-def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place) -> None:
+def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place, written: bool) -> None:
     """Warn of an array that is digested at each launch, if that takes long.
 
     Parameters
@@ -27,6 +27,8 @@ def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place) -> None:
         A captured NumPy array.
     kernel
         The Python function that is being bound; and the place where it finds the array.
+    written
+        Whether the kernel writes it.
 
     Notes
     -----
@@ -46,7 +48,7 @@ def warn_of_cost(copy: Any, array: Array, kernel: Any, place: Place) -> None:
         where=pointer(function, place.name),
     )
     line = line_naming(function.__code__, place.name)
-    warn_at(function, line, text + ways_out(place.name), CapturePerformanceWarning)
+    warn_at(function, line, text + ways_out(place.name, written), CapturePerformanceWarning)
 
 
 def _known(root: Array) -> bool:
@@ -59,9 +61,9 @@ def _known(root: Array) -> bool:
     return False
 
 
-def ways_out(name: str) -> str:
-    """What to write instead of a live array that has to be digested."""
-    text = WAYS_OUT.format(name=name)
+def ways_out(name: str, written: bool) -> str:
+    """What to write instead of a live array that has to be digested; one that kernels write can be no snapshot."""
+    text = (DEVICE_ARRAY if written else SNAPSHOT + DEVICE_ARRAY).format(name=name)
     try:
         page_book()
     except CannotWatch:
@@ -83,9 +85,11 @@ That takes about {cost}. Why so: {why}.
   {where}
 """
 
-WAYS_OUT = """\
+SNAPSHOT = """\
 Does the host not edit it? `{name} = cuda_captures.snapshot({name})`, and `cuda_captures.refresh({name})` after an edit.
-Do only kernels use it? Make it a device array: `{name} = cuda.to_device({name})`."""
+"""
+
+DEVICE_ARRAY = "Do only kernels use it? Make it a device array: `{name} = cuda.to_device({name})`."
 
 OWN_MEMORY = """
 Or give it memory whose edits the system tells of, which is much cheaper: `{name} = {name}.copy()`."""
