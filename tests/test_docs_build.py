@@ -111,7 +111,7 @@ def test_the_readme_leads_to_pages_that_exist() -> None:
 def test_the_tests_run_with_all_that_they_would_be_skipped_without() -> None:
     (command,) = re.findall(r"^python3 .*pytest.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     (extras,) = re.findall(r"\[([\w,-]+)\]", command)
-    assert {"test", "examples", "docs", "dask"} <= set(extras.split(","))
+    assert {"test", "examples", "docs"} <= set(extras.split(","))
 
 
 FIGURES = [
