@@ -667,6 +667,11 @@ class Follower:
             mirror.users[instance] = self.function.__name__
         return instance
 
+    def _refuse_moved(self, place: Place) -> None:
+        raise CaptureError(
+            MOVED.format(name=place.name, kernel=self.function.__name__, where=where_named(self.function, place))
+        )
+
     def _refuse_other_device(self, address: int, place: Place, device: int) -> None:
         if not address or cuda_device.ordinal_of(address) == device:
             return
