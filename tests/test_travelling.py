@@ -17,7 +17,8 @@ import pytest
 
 import cuda_captures
 from conftest import module_of
-from cuda_captures import arrivals, driver, host_copies, travelling, unpacking
+from copies_in_memory import in_memory
+from cuda_captures import arrivals, backends, driver, host_copies, mirrors, travelling, unpacking
 from cuda_captures.device import DeviceBuffer
 from interpreters import python
 from memory_driver import MemoryDriver
@@ -202,6 +203,32 @@ def test_what_is_held_is_limited(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(unpacking._held) == 1
     arrived(reading(cuda, cuda_captures.live(table_of(8))))
     assert len(unpacking._held) == 1
+
+
+def test_what_is_held_makes_room_for_other_copies(cuda: Any) -> None:
+    arrived(reading(cuda, table_of(21.5)))
+    assert unpacking._held
+    for made in in_memory(capacity=1 << 20):
+        made.use(0)
+        table = np.zeros(1 << 20)
+        with pytest.raises(cuda_captures.CaptureError, match="no room on device 0"):
+            mirrors.acquire(table, 0)
+    assert not unpacking._held
+
+
+def test_a_process_without_compilers_passes_kernels_on(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(22.5)
+    data = pickle.dumps(reading(cuda, table))
+    with monkeypatch.context() as scheduler:
+        scheduler.setattr(backends, "COMPILERS", ())
+        waiting = pickle.loads(data)
+        assert isinstance(waiting, unpacking.Waiting)
+        passed_on = pickle.dumps(waiting)
+        with pytest.raises(cuda_captures.CaptureVersionError, match="no compiler is installed"):
+            waiting[1, 32]
+    assert abs(len(passed_on) - len(data)) < 100
+    assert np.array_equal(captured(pickle.loads(passed_on)), table)
+    assert captured(waiting) is captured(pickle.loads(data))
 
 
 def test_what_arrived_goes_when_its_kernels_do(cuda: Any, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:

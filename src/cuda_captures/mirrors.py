@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,9 @@ NO_ROOM = (
     "Free device memory, let go of kernels and arrays that are not needed, or mark the array with "
     "cuda_captures.mapped(...) to use it in place."
 )
+
+SPARE_COPIES: list[Callable[[], object]] = []
+"""Called when there is no room: they let go of copies that are held for those who may come."""
 
 _shelves: dict[int, Shelf] = {}  # by context identifier; touched under LAUNCH_LOCK
 
@@ -114,6 +117,8 @@ def _made(
         try:
             mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
         except OutOfDeviceMemory:
+            for let_go in SPARE_COPIES:
+                let_go()
             gc.collect()  # copies may hang on cycles that nobody has collected yet
             mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
     except OutOfDeviceMemory as error:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cuda_captures import arrivals, driver
+from cuda_captures import arrivals, driver, mirrors
 from cuda_captures.errors import CaptureError
 from cuda_captures.policy import Policy
 
@@ -78,6 +78,8 @@ def arrive(payload: bytes, arrays: Sequence[Any], notes: Sequence[Any], chosen: 
         found.append(array)
     from cuda_captures import backends, control  # which know compilers; this module is imported without any
 
+    if not backends.present():
+        return Waiting(payload, tuple(arrays), tuple(notes), tuple(chosen), once)
     if not backends.enabled():
         control.enable(*chosen)
     told = [Note(*note) for note in notes]
@@ -116,6 +118,16 @@ def _hold(key: Any, kernel: Any, arrays: Sequence[Any]) -> None:
             dropped.append(_held.popitem(last=False))
 
 
+def _let_go() -> None:
+    with _lock:
+        dropped = list(_held.values())
+        _held.clear()
+    dropped.clear()
+
+
+mirrors.SPARE_COPIES.append(_let_go)
+
+
 def _held_bytes() -> int:
     return sum({id(array): array.nbytes for _, arrays in _held.values() for array in arrays}.values())
 
@@ -143,7 +155,7 @@ class _Unpacker(pickle.Unpickler):
 
 
 class Waiting:
-    """A kernel in a process that has not got its tables: a scheduler, that passes it on.
+    """A kernel in a process that has not got its tables, or no compiler: a scheduler, that passes it on.
 
     It can be pickled again.  Whoever launches it, or looks at it, gets the kernel once the tables are here, and until
     then an error.
@@ -164,10 +176,18 @@ class Waiting:
         ------
         CaptureError
             If its tables are not here.
+        CaptureVersionError
+            If no compiler is.
         """
         found = arrive(*self._came)
         if isinstance(found, Waiting):
-            missing = next(one for one in self._came[1] if isinstance(one, Reference) and not arrivals.kept(one.key))
+            references = [one for one in self._came[1] if isinstance(one, Reference)]
+            missing = next((one for one in references if arrivals.kept(one.key) is None), None)
+            if missing is None:
+                from cuda_captures import backends
+
+                backends.enable()  # says that there is no compiler
+                return self.kernel()
             digest, _, form = missing.key.partition(" ")
             raise CaptureError(ABSENT.format(form=form, digest=digest[:8], where=missing.where))
         return found
