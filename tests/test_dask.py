@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from conftest import module_of
 from cuda_captures import arrivals, unpacking
 from processes import run
 
@@ -213,6 +214,42 @@ def test_a_state_that_is_written_is_each_tasks_own(tmp_path: Path) -> None:
             assert 3 * 8000 < counted() < table.nbytes
     """
     run(tmp_path, program(body, 100_000), NUMBA_ENABLE_CUDASIM="1")
+
+
+COMPILING = """
+import numpy as np
+from distributed import Client, LocalCluster
+import cuda_captures
+import cuda_captures.dask
+from {package} import cuda
+
+cuda_captures.enable()
+table = np.linspace(0.0, 1.0, 1_000_000)
+
+@cuda.jit
+def look_up(out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = table[i]
+
+def compiled(kernel, number):
+    held = kernel.py_func.__globals__["table"]
+    return id(held), float(held[number]), cuda_captures.explain(kernel, "void(float64[:])").key
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local, Client(local) as client:
+        cuda_captures.dask.share(client, look_up)
+        found = client.gather(client.map(compiled, [look_up] * 5, range(5)))
+    assert len({{number for number, _, _ in found}}) == 1
+    assert [value for _, value, _ in found] == list(table[:5])
+    (key,) = {{key for _, _, key in found}}
+    assert "array f8 1d C readonly aligned host live shape (1000000,)" in key
+    print("well")
+"""
+
+
+def test_workers_compile(tmp_path: Path, compiler: str) -> None:
+    run(tmp_path, COMPILING.format(package=module_of(compiler).__name__.rpartition(".")[0]))
 
 
 # pieces of it
