@@ -257,3 +257,47 @@ def test_every_text_is_shown_by_some_program(tmp_path: Path) -> None:
                 longest = max(re.split(r"\{+\w+\}+", one), key=len).strip()
                 assert len(longest) > 12, name
                 assert longest in seen, name
+
+
+def test_what_was_overwritten_before_is_not_seen(tmp_path: Path) -> None:
+    program = f"""
+def make(n):
+    table = unknown(n)
+    with open(n):
+        table = np.zeros(3)
+    if n:
+        table = np.ones(4)
+    @cuda.jit
+    def k(i, out): out[i] = table[i]
+    return k
+other = [1]
+other = np.zeros(3)
+{kernel("out[i] = other[i]")}
+"""
+    made, other = findings(tmp_path, program)
+    assert (made.name, made.kind, made.certainty) == ("table", "host-array", "certain")
+    assert [one.text.strip() for one in made.related] == ["table = np.zeros(3)", "table = np.ones(4)"]
+    assert (other.name, other.kind, other.certainty) == ("other", "host-array", "certain")
+
+
+PARAMETERS = {
+    "table: np.ndarray": ("host-array", "likely"),
+    "table: 'list'": ("unknown", "possible"),
+    "table: list[int]": ("container", "likely"),
+    "table: tuple[int, int]": None,
+    "table: int": None,
+    "table=(1, 2)": None,
+    "table=None": ("unknown", "possible"),
+    "*, table=np.zeros(3)": ("host-array", "likely"),
+    "*table": None,
+    "**table": ("container", "certain"),
+}
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_parameters_of_factories(tmp_path: Path, parameter: str) -> None:
+    program = (
+        f"def make({parameter}):\n    @cuda.jit\n    def k(i, out): out[i] = table[i]\n    return k\nmake(unknown)"
+    )
+    found = [(one.kind, one.certainty) for one in findings(tmp_path, program.replace("make(unknown)", ""))]
+    assert found == ([PARAMETERS[parameter]] if PARAMETERS[parameter] else [])

@@ -168,7 +168,7 @@ def _captured(
     from cuda_captures.check.origins import of_library
 
     variables = [one for one in referents if isinstance(one, Variable)]
-    values = [value for one in variables for value in origins.of_variable(one)]
+    values = [value for one in variables for value in origins.of_reaching(one, function.scope)]
     elsewhere = []
     for one in referents:
         if isinstance(one, Elsewhere):

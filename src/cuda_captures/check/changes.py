@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cuda_captures.check.captured import Captured
 from cuda_captures.check.kernels import CudaFunction
+from cuda_captures.check.order import exclusive, loop_without, loops, only_annotated, outermost, position
 from cuda_captures.check.program import Module, Program, Variable
-from cuda_captures.check.scopes import LOOPS, Binding, Scope
+from cuda_captures.check.scopes import Binding, Scope
 
 EDITING = {"fill", "sort", "put", "itemset", "partition", "resize", "setfield", "shuffle"}
 FUNCTIONS = {f"numpy.{name}" for name in ("copyto", "put", "place", "putmask", "fill_diagonal", "random.shuffle")}
@@ -97,7 +98,7 @@ class Changes:
         found = []
         read = [captured.here] if captured.here is not None else captured.variables
         for variable in read:
-            bindings = [one for one in variable.bindings if one.how != "delete" and not _only_annotated(one)]
+            bindings = [one for one in variable.bindings if one.how != "delete" and not only_annotated(one)]
             if any(value.is_array for value in captured.values):
                 bindings = [one for one in bindings if one.how != "augment"]  # edits it in place
             for binding in bindings:
@@ -118,14 +119,14 @@ class Changes:
         if binding.scope is not variable.scope:  # by `global` or `nonlocal`, in a function
             if not function.within(binding.scope):
                 return False  # which is called at any time
-            later = _position(binding.node) > _position(_outermost(function, binding.scope))
+            later = position(binding.node) > position(outermost(function, binding.scope))
             return True if later and self._used_after(function, binding.node) else None
-        definition = _outermost(function, variable.scope)
-        again = _loop_without(binding.node, definition, variable.scope) is not None
-        before = [one for one in others if one.scope is variable.scope and not _exclusive(one, binding)]
+        definition = outermost(function, variable.scope)
+        again = loop_without(binding.node, definition, variable.scope) is not None
+        before = [one for one in others if one.scope is variable.scope and not exclusive(one, binding)]
         if not self._used_after(function, binding.node):
             return None
-        if again or any(_position(one.node) < _position(binding.node) for one in before):
+        if again or any(position(one.node) < position(binding.node) for one in before):
             return after
         return None
 
@@ -140,11 +141,11 @@ class Changes:
         reads = [read for scope in home.below() for read in scope.reads if read.id == function.name]
         if isinstance(function.node, ast.Lambda) or not reads:
             return True
-        around = _loops(node, home)
-        definition = _loops(function.node, home)
+        around = loops(node, home)
+        definition = loops(function.node, home)
         return any(
-            _position(read) > _position(node)
-            or any(loop in around and loop not in definition for loop in _loops(read, home))
+            position(read) > position(node)
+            or any(loop in around and loop not in definition for loop in loops(read, home))
             for read in reads
         )
 
@@ -158,60 +159,4 @@ class Changes:
         home = scope.function or scope.module
         if home is not (variable.scope.function or variable.scope.module):
             return False
-        return True if _position(node) > _position(_outermost(function, home)) else None
-
-
-def _only_annotated(binding: Binding) -> bool:
-    return binding.how == "assign" and binding.value is None and binding.annotation is not None
-
-
-def _position(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-
-
-def _outermost(function: Scope, home: Scope) -> ast.AST:
-    """The definition that is executed in a scope and holds the function."""
-    scope = function
-    while scope.parent is not None and scope.parent is not home:
-        scope = scope.parent
-    return scope.node
-
-
-def _loops(node: ast.AST, scope: Scope) -> list[ast.AST]:
-    """Loops of a scope around a node, the innermost first."""
-    found: list[ast.AST] = []
-    for above in scope.source.above(node):
-        if above is scope.node:
-            break
-        if isinstance(above, LOOPS):
-            found.append(above)
-    return found
-
-
-def _loop_without(node: ast.AST, definition: ast.AST, scope: Scope) -> ast.AST | None:
-    """A loop that executes a node again and again, but not the definition."""
-    around = _loops(definition, scope)
-    return next((loop for loop in _loops(node, scope) if loop not in around), None)
-
-
-def _exclusive(one: Binding, other: Binding) -> bool:
-    """Whether at most one of two bindings of a scope is executed: they are in branches of one statement."""
-    branches = _branches(one)
-    for statement, branch in _branches(other).items():
-        if statement in branches and branches[statement] != branch:
-            return True
-    return False
-
-
-def _branches(binding: Binding) -> dict[ast.AST, str]:
-    """The branching statements around a binding, and which branch it is in."""
-    found: dict[ast.AST, str] = {}
-    node: ast.AST = binding.node
-    for above in binding.scope.source.above(binding.node):
-        if isinstance(above, (ast.If, ast.Try, ast.Match)) or type(above).__name__ == "TryStar":
-            for name, block in ast.iter_fields(above):
-                if isinstance(block, list) and node in block:
-                    part = f"{name} {block.index(node)}" if name in ("handlers", "cases") else name
-                    found[above] = "body" if isinstance(above, ast.Try) and name == "orelse" else part
-        node = above
-    return found
+        return True if position(node) > position(outermost(function, home)) else None

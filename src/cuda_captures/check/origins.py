@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 from cuda_captures.check import arrays
 from cuda_captures.check.folding import DEPTH, fold
+from cuda_captures.check.order import reaching
+from cuda_captures.check.parameters import of_parameter
 from cuda_captures.check.program import LIBRARIES, Elsewhere, Module, Program, Variable
 from cuda_captures.check.scopes import Binding, Scope
 from cuda_captures.check.values import UNKNOWN, Value, Values, host, scalar
@@ -54,10 +56,17 @@ class Origins:
             self.known[variable] = values
         return values
 
+    def of_reaching(self, variable: Variable, function: Scope) -> Values:
+        """What a variable may hold when a function may be launched: what was overwritten before is left out."""
+        bindings = reaching(variable, function)
+        if len(bindings) == len(variable.bindings):
+            return self.of_variable(variable)
+        return _distinct(value for one in bindings for value in self.of_binding(one, 1))
+
     def of_binding(self, binding: Binding, depth: int) -> Values:
         """What one binding gives a name."""
         if binding.how == "parameter":
-            return self.of_parameter(binding, depth)
+            return of_parameter(self, binding, depth)
         if binding.how in ("def", "class"):
             return (
                 Value("code", "function" if binding.how == "def" else "class", node=binding.node, scope=binding.scope),
@@ -82,46 +91,6 @@ class Origins:
         if value.is_array and value.shape is not None:
             return (value.but(shape=value.shape[1:]) if len(value.shape) > 1 else scalar(),)
         return (UNKNOWN,)
-
-    def of_parameter(self, binding: Binding, depth: int) -> Values:
-        """What a parameter is given: by calls of the checked files, by default; or what its annotation says."""
-        function = binding.scope.node
-        found: list[Value] = []
-        if binding.value is not None and binding.scope.parent is not None:
-            found += self.of(binding.value, binding.scope.parent, depth)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and binding.scope.parent is not None:
-            positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-            if binding.scope.parent.is_class and positional[:1] == [binding.name]:
-                return (Value("object", "object", node=binding.node, scope=binding.scope),)
-            where = positional.index(binding.name) if binding.name in positional else -1
-            home = Variable(binding.scope.parent, function.name)
-            for call, scope in self.program.calls_of.get(home, ()):
-                given = arrays.argument(call, where, binding.name)
-                if given is not None:
-                    found += self.of(given, scope, depth)
-        if not found and binding.annotation is not None:
-            found += self.annotated(binding.annotation, binding.scope)
-        made = tuple(one.but(node=binding.node, scope=binding.scope) if one.kind == "unknown" else one for one in found)
-        # Callers elsewhere may give anything: what those here give is a guess.
-        return tuple(one.but(guessed=True) for one in made) or (UNKNOWN.but(node=binding.node, scope=binding.scope),)
-
-    def annotated(self, node: ast.expr, scope: Scope) -> Values:
-        """What an annotation says."""
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        dotted = self.program.dotted(node, scope)
-        if dotted & {"numpy.ndarray", "numpy.typing.NDArray"}:
-            return (host(),)
-        if dotted & {"builtins.int", "builtins.float", "builtins.bool", "builtins.str", "builtins.complex"}:
-            return (scalar(),)
-        if dotted & {"builtins.tuple", "typing.Tuple"}:
-            return (Value("tuple", "tuple"),)
-        if dotted & {"builtins.list", "builtins.dict", "builtins.set", "typing.List", "typing.Dict", "typing.Set"}:
-            name = next(iter(dotted)).rpartition(".")[2].lower()
-            return (Value("container", {"dict": "dictionary"}.get(name, name)),)
-        if dotted & {"cupy.ndarray"}:
-            return (Value("device", "CuPy array"),)
-        return ()
 
     def of(self, node: ast.expr, scope: Scope, depth: int = 0) -> Values:
         """What an expression may give."""
@@ -261,6 +230,8 @@ class Origins:
         if isinstance(index, ast.Tuple):
             return any(self._gives_array(one, scope, depth) for one in index.elts)
         if isinstance(index, ast.Slice) or (isinstance(index, ast.Constant) and index.value in (None, ...)):
+            return True
+        if isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute) and index.func.attr in arrays.SAME:
             return True
         return any(one.is_array or one.kind == "container" for one in self.of(index, scope, depth))
 

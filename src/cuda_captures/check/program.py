@@ -110,8 +110,8 @@ class Program:
             for _ in range(dots - 1):
                 base = base.parent
             return self._at(base, parts)
-        if not parts or (parts[0] in LIBRARIES and source.module.partition(".")[0] != parts[0]):
-            return None  # a directory of that name somewhere in the tree is not the library
+        if not parts or parts[0] in LIBRARIES:
+            return None  # even if a directory of the tree has that name
         for base in dict.fromkeys((source.root, *self.roots, *source.root.parents)):
             if (found := self._at(base, parts)) is not None:
                 return found
@@ -158,7 +158,7 @@ class Program:
             return self._followed[key]
         self._followed[key] = []  # of imports in a circle
         found: list[Referent] = []
-        for binding in home.bindings[name]:
+        for binding in home.bindings.get(name, ()):
             if binding.how != "import":
                 if Variable(home, name) not in found:
                     found.append(Variable(home, name))
