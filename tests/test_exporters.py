@@ -13,7 +13,7 @@ import pytest
 
 import cuda_captures
 from copies_in_memory import in_memory
-from cuda_captures import device, mirrors, settings
+from cuda_captures import device, mirrors, ordering, settings
 from cuda_captures.device import DeviceBuffer
 from kernels_in_memory import Kernel, Loaded
 from memory_driver import MemoryDriver
@@ -381,6 +381,31 @@ def test_an_array_without_a_stream_is_not_waited_for(fake: MemoryDriver, slots: 
         kernel.launch(STREAM)
     assert waits(fake) == 0
     assert device.current().device == 0
+
+
+def test_the_default_stream_has_two_names(fake: MemoryDriver, slots: list[list[bytes]]) -> None:
+    kernel, _ = kernel_of(Exporter(stream=1))
+    kernel.launch(0)
+    kernel.launch(1)
+    assert waits(fake) == 0
+    kernel.launch(STREAM)
+    assert waits(fake) == 1
+
+
+def test_a_graph_waits_for_no_producer_outside_of_it(
+    fake: MemoryDriver, slots: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered: list[Any] = []
+    monkeypatch.setattr(ordering, "order", lambda *streams: ordered.append(streams))
+    for producer, inside in ((1, False), (OTHER_STREAM, False), (OTHER_STREAM, True)):
+        kernel, _ = kernel_of(Exporter(stream=producer))
+        kernel.launch(STREAM)
+        assert ordered.pop() == (producer, STREAM)
+        fake.capturing |= {STREAM, OTHER_STREAM} if inside else {STREAM}
+        kernel.launch(STREAM)
+        fake.capturing.clear()
+        assert ordered == [(producer, STREAM)] * inside
+        ordered.clear()
 
 
 # graphs

@@ -29,7 +29,7 @@ from cuda_captures.errors import CaptureError, CapturePerformanceWarning, about,
 from cuda_captures.extents import extent
 from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
-from cuda_captures.ordering import LEGACY
+from cuda_captures.ordering import LEGACY, wait_for_producer
 from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
 from cuda_captures.settings import current as settings
@@ -258,8 +258,8 @@ class Instance:
             mirror.refresh(stream, writes=mirror in self.writes)
         for array in self.producers:
             producer = producer_stream(array)
-            if producer is not None and producer != stream:
-                cuda_device.order(producer, stream)
+            if producer is not None:
+                wait_for_producer(producer, stream)
         return not any(mirror.superseded for mirror in self.copies)
 
     def _refuse_in_graph(self) -> None:

@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 from cuda_captures import driver
-from cuda_captures.device import Context, Event, Launch, is_capturing, relaxed_capture
+from cuda_captures.device import Context, Event, Launch, is_capturing, order, relaxed_capture
 from cuda_captures.errors import CaptureError, about
 
 # The handles of the legacy default stream.  The per-thread default stream is another stream in each thread, so its
@@ -30,6 +30,19 @@ EDITED_WHILE_CAPTURING = (
     "a graph: the copy cannot be updated until the capture ends.\n"
     "Edit the array before bind(kernel, ...) and the capture, or after the capture."
 )
+
+
+def wait_for_producer(producer: int, stream: int) -> None:
+    """Make a launch on a stream wait for what a device array's producer has on its own; the host does not wait.
+
+    A graph cannot wait for what is outside of it: while a stream captures, only producers that capture too are waited
+    for.  Binding the kernel, ahead of the capture, has waited for the others.
+    """
+    if producer == stream or (producer in LEGACY and stream in LEGACY):
+        return
+    if stream not in LEGACY and is_capturing(stream) and (producer in LEGACY or not is_capturing(producer)):
+        return
+    order(producer, stream)
 
 
 class Ordering:
