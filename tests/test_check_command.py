@@ -73,6 +73,13 @@ def test_only_what_is_certain(tree: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "1 finding (1 host-array)" in capsys.readouterr().out
 
 
+def test_only_what_captures_do_not_mend(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["."], with_captures=True) == 0
+    (tree / "listed.py").write_text(BAD.replace("np.zeros(9)", "[1, 2]"))
+    assert command.main(["."], with_captures=True) == 1
+    assert "1 finding (1 container)" in capsys.readouterr().out
+
+
 def test_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["bad.py", "broken.py"], as_json=True) == 1
     said = json.loads(capsys.readouterr().out)

@@ -135,7 +135,7 @@ def test_run_of_what_is_not_there(tmp_path: Path) -> None:
     assert "No module named no_such_module" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "-m"], ["walk"]])
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "-m"], ["walk"], ["check"], ["check", "--x"], ["inspect"]])
 def test_usage(arguments: list[str]) -> None:
     done = command(*arguments)
     assert done.returncode == 2
@@ -145,7 +145,34 @@ def test_usage(arguments: list[str]) -> None:
 def test_help_and_version() -> None:
     assert "an unmodified program" in command("--help").stdout
     assert "cuda-captures run [-m] SCRIPT [ARGUMENTS ...]" in command("run", "--help").stdout
+    assert "without running them" in command("check", "--help").stdout
+    assert "MODULE_OR_FILE[:KERNEL]" in command("inspect", "--help").stdout
     assert command("--version").stdout == f"cuda-captures {cuda_captures.__version__}\n"
+
+
+def test_check(tmp_path: Path) -> None:
+    text = "from numba import cuda\nlisted = [1]\n@cuda.jit\ndef k(out): out[0] = listed[0]\n"
+    path = program(tmp_path, text)
+    done = command("check", path)
+    assert done.returncode == 1, done.stderr
+    assert f"{path}:4:22: container [certain]: kernel `k` captures `listed`, a list\n" in done.stdout
+    assert command("check", "--with-captures", "--certain", "--json", path).returncode == 1
+    assert command("check", program(tmp_path, "x = 1", "good.py")).returncode == 0
+    assert command("check", str(tmp_path / "absent")).returncode == 2
+
+
+def test_inspect(tmp_path: Path) -> None:
+    package = COMPILERS[backends.present()[0]].rpartition(".")[0]
+    text = f"from {package} import cuda\nVALUE = 3\n@cuda.jit\ndef k(out): out[0] = VALUE\n"
+    done = command("inspect", "program.py:k", cwd=Path(program(tmp_path, text)).parent)
+    assert done.returncode == 0, done.stderr
+    assert "compiled in, and followed: VALUE = 3" in done.stdout
+    assert command("inspect", str(tmp_path / "absent.py")).returncode == 2
+
+
+def test_check_needs_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(backends, "COMPILERS", ())
+    assert cli.main(["check", program(tmp_path, "x = 1")]) == 0
 
 
 def test_no_compiler_is_said_without_a_traceback(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import COMPILERS, SIMULATOR
+from conftest import COMPILERS, SIMULATOR, has_gpu
 from cuda_captures import backends
 from cuda_captures.inspecting import targets
 
@@ -171,6 +171,8 @@ BAD = {
     "    import absent_module\nModuleNotFoundError: No module named 'absent_module'\n",
     ("leaving.py",): "leaving.py cannot be imported:\n  File \"{here}/leaving.py\", line 1, in <module>\n"
     "    raise SystemExit(\"enough\")\nSystemExit: enough\n",
+    ("skipping.py",): "skipping.py cannot be imported:\n  File \"{here}/skipping.py\", line 3, in <module>\n"
+    "    raise Skipped(\"no\")\nskipping.Skipped: no\n",
     ("broken.py",): "broken.py cannot be imported:\n  File \"{here}/broken.py\", line 1\n    x = (\n        ^\n"
     "SyntaxError: '(' was never closed\n",
     ("a_directory/",): "'a_directory/' is a directory; name a file in it, or a package by its dotted name",
@@ -192,6 +194,7 @@ def test_bad_input(program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     (here / "raising.py").write_text("1 / 0\n")
     (here / "needing.py").write_text("import absent_module\n")
     (here / "leaving.py").write_text('raise SystemExit("enough")\n')
+    (here / "skipping.py").write_text('class Skipped(BaseException):\n    pass\nraise Skipped("no")\n')
     (here / "broken.py").write_text("x = (\n")
     (here / "a_directory").mkdir()
     monkeypatch.chdir(here)
@@ -211,7 +214,7 @@ def test_bad_input(program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next import be the first."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("program", "plain", "raising", "needing", "leaving", "broken"):
+    for name in ("program", "plain", "raising", "needing", "leaving", "broken", "skipping"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -241,6 +244,20 @@ def test_kernels_of_classes_and_of_other_modules(cuda: Any, compiler: str, modul
     assert list(targets.kernels_in(module, (top,))) == ["other"]
     module.Held = held
     assert list(targets.kernels_in(module, (top,))) == ["Held.kernel"]
+
+
+@pytest.mark.skipif(has_gpu(), reason="the device array is made where there is a GPU")
+def test_a_program_that_needs_a_gpu_to_be_imported(tmp_path: Path, compiler: str) -> None:
+    package = COMPILERS[compiler].rpartition(".")[0]
+    (tmp_path / "program.py").write_text(f"from {package} import cuda\n\ntable = cuda.device_array(3)\n")
+    done = command("program.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f'  File "{tmp_path}/program.py", line 3, in <module>\n    table = cuda.device_array(3)\n' in done.stderr
+    assert "CudaSupportError: " in done.stderr
+    assert done.stderr.endswith(
+        "What the program does when it is imported needs a GPU. `cuda-captures check` looks through it without"
+        " importing it.\n"
+    )
 
 
 @pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the simulator is a part of numba-cuda")

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "check":  # parses programs, and needs no compiler
         from cuda_captures.check.command import main as check
 
-        return check(options.paths, options.json, options.certain)
+        return check(options.paths, options.json, options.certain, options.with_captures)
     try:
         cuda_captures.enable()
     except cuda_captures.CaptureVersionError as error:
@@ -60,13 +60,16 @@ def parser() -> argparse.ArgumentParser:
     )
     running.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     running.add_argument("script", metavar="SCRIPT", help="a Python file, or a module with -m")
-    checking = commands.add_parser(
-        "check", help="look through Python files, without running them, for captures that break or go stale"
-    )
+    text = "look through Python files, without running them, for captures that break or go stale"
+    checking = commands.add_parser("check", help=text, description=text)
     checking.add_argument("paths", nargs="+", metavar="PATH", help="a Python file, or a directory to look through")
     checking.add_argument("--json", action="store_true", help="print one JSON object")
     checking.add_argument("--certain", action="store_true", help="leave out findings that are not certain")
-    inspecting = commands.add_parser("inspect", help="import a program and show what its kernels capture")
+    checking.add_argument(
+        "--with-captures", action="store_true", help="leave out findings that `cuda_captures.enable()` mends"
+    )
+    text = "import a program and show what its kernels capture"
+    inspecting = commands.add_parser("inspect", help=text, description=text)
     inspecting.add_argument("target", metavar="MODULE_OR_FILE[:KERNEL]", help="what to import, and one kernel of it")
     inspecting.add_argument("--signature", metavar="SIG", help='compile for these types, such as "void(float64[:])"')
     inspecting.add_argument("--cc", default="9.0", metavar="X.Y", help="compute capability to compile for (9.0)")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cuda_captures.check import Result, check
 
 
-def main(paths: Sequence[str], as_json: bool = False, certain: bool = False) -> int:
+def main(paths: Sequence[str], as_json: bool = False, certain: bool = False, with_captures: bool = False) -> int:
     """Check files and directories and print what is found.
 
     Parameters
@@ -20,6 +21,8 @@ def main(paths: Sequence[str], as_json: bool = False, certain: bool = False) -> 
         Whether to print one JSON object instead of text.
     certain
         Whether to leave out what is not certain.
+    with_captures
+        Whether to leave out what ``cuda_captures.enable()`` mends.
 
     Returns
     -------
@@ -31,9 +34,9 @@ def main(paths: Sequence[str], as_json: bool = False, certain: bool = False) -> 
     except FileNotFoundError as error:
         print(f"cuda-captures check: {error}", file=sys.stderr)
         return 2
-    if certain:
-        kept = tuple(one for one in result.findings if one.certainty == "certain")
-        result = Result(kept, result.unread, result.files, result.functions)
+    kept = [one for one in result.findings if one.certainty == "certain" or not certain]
+    kept = [one for one in kept if not (one.cured and with_captures)]
+    result = replace(result, findings=tuple(kept))
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))
     else:

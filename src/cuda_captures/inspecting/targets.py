@@ -49,9 +49,9 @@ def imported(name: str) -> ModuleType:
         raise InspectionError(f"there is no file {name!r}")
     try:
         return _file(name) if is_file else _module(name)
-    except InspectionError:
+    except (InspectionError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # what programs leave with: SystemExit, and test frameworks' own
         if isinstance(error, ModuleNotFoundError) and error.name is not None and _leads_to(name, error.name):
             raise InspectionError(NO_MODULE.format(name=name, directory=os.getcwd())) from error
         raise InspectionError(IMPORT_FAILED.format(name=name, error=_told(error))) from error
@@ -111,11 +111,12 @@ def _dotted(path: str) -> tuple[str, str]:
 
 
 def _told(error: BaseException) -> str:
-    """An error as Python tells it, from the first line that is not of the import system."""
+    """An error as Python tells it: where the program was, where it was raised, and what it says."""
     frames = traceback.extract_tb(error.__traceback__)
     kept = [one for one in frames if one.filename not in OURS and "importlib" not in one.filename]
-    lines = traceback.format_list(kept[-3:]) + traceback.format_exception_only(error)
-    return "".join(lines).rstrip()
+    lines = traceback.format_list(kept if len(kept) < 2 else [kept[0], kept[-1]])
+    text = "".join(lines + traceback.format_exception_only(error)).rstrip(" \n:")
+    return f"{text}\n{NEEDS_GPU}" if type(error).__name__ == "CudaSupportError" else text
 
 
 def kernels_in(module: ModuleType, compilers: tuple[str, ...]) -> dict[str, Any]:
@@ -176,6 +177,10 @@ OURS = {__file__, arrival.__file__}
 IS_DIRECTORY = "{name!r} is a directory; name a file in it, or a package by its dotted name"
 NO_MODULE = "there is no module {name!r}, neither installed nor in {directory!r}; a file is named by its path"
 IMPORT_FAILED = "{name} cannot be imported:\n{error}"
+NEEDS_GPU = (
+    "What the program does when it is imported needs a GPU. `cuda-captures check` looks through it without importing"
+    " it."
+)
 NO_KERNELS = (
     "there is no kernel or device function in {module}: only what is made when it is imported can be inspected, not"
     " what functions of it make later"
