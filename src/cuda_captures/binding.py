@@ -15,6 +15,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.ordering import LEGACY, wait_for_producer
 from cuda_captures.policy import Policy, check_policies, policy_of
+from cuda_captures.seen_functions import why_not_shared
 from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
@@ -334,6 +336,7 @@ class Follower:
         self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
         self._values: dict[Hashable, set[Hashable]] = {}
         self._pinned: list[Any] = []
+        self._also: list[FunctionType] = []  # what only compiling has come to, such as implementations of overloads
         self._spares = Spares()
         self.launches = 0
         self.kept = 0  # times that a new meaning of the names had its specialisation already
@@ -373,7 +376,7 @@ class Follower:
         return self._key(discovery, self._layouts(discovery))
 
     def _specialise(self) -> Variant:
-        discovery = discover(self.function)
+        discovery = discover(self.function, self._also)
         layouts = self._layouts(discovery)
         token = self._token(discovery, layouts)
         variant = self._variants.get(token)
@@ -382,7 +385,12 @@ class Follower:
             self.kept += 1
             variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
         else:
-            variant = self._add(token, self._code(discovery, layouts), discovery)
+            known = len(self._also)
+            code = self._code(discovery, layouts)
+            if len(self._also) > known:
+                discovery = discover(self.function, self._also)
+                token = self._token(discovery, layouts)
+            variant = self._add(token, code, discovery)
             self._warn_of_many_values(discovery)
         self._current = variant
         return variant
@@ -408,7 +416,7 @@ class Follower:
         try:
             key = self._key(discovery, layouts)
         except Unkeyable as unkeyable:
-            code = self.toolchain.compile(self._session(discovery, layouts))
+            code = self._compile(discovery, layouts)
             finish(code, None, unkeyable.reasons, discovery)
             self.sources[code] = "compiled"
             return code
@@ -424,7 +432,7 @@ class Follower:
                 code = found
             else:
                 source = "compiled"
-                code = self.toolchain.compile(self._session(discovery, layouts))
+                code = self._compile(discovery, layouts)
                 finish(code, key, (), discovery)
                 if code.key is not None:
                     self.toolchain.store(code)
@@ -433,11 +441,19 @@ class Follower:
             self.sources.setdefault(code, source)
         return code
 
+    def _compile(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
+        session = self._session(discovery, layouts)
+        code = self.toolchain.compile(session)
+        if session.seen.others:  # found by nothing else; followed from now on
+            self._also += session.seen.others
+            code.why_private = (*code.why_private, *map(why_not_shared, session.seen.others))
+        return code
+
     def _session(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Session:
         return Session(discovery, self.policies, self._settings.host, layouts)
 
     def _key(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Key:
-        unseen = self.toolchain.unseen(discovery)
+        unseen = [*self.toolchain.unseen(discovery), *map(why_not_shared, self._also)]
         if unseen:
             raise Unkeyable(unseen)
         signature, options, target = self.toolchain.identity()

@@ -89,7 +89,7 @@ class Reached:
     number
         Its position in the order of the walk; the kernel's is 0.
     via
-        The capture that led to it first; None for the kernel.
+        The capture that led to it first; None for the kernel, and for what no name leads to.
     """
 
     function: FunctionType
@@ -101,7 +101,7 @@ class Reached:
     def path(self) -> tuple[str, ...]:
         """How the kernel reaches it; empty for the kernel."""
         if self.via is None:
-            return ()
+            return (f"function `{self.function.__name__}`",) if self.number else ()
         kind = "function" if self.dispatcher is None else "device function"
         path = self.via.path
         if self.via.place.root is self.via.place:  # say what it is; an item of a tuple keeps its index
@@ -110,7 +110,9 @@ class Reached:
 
     @property
     def recipe(self) -> Recipe:
-        return () if self.via is None else self.via.recipe
+        if self.via is None:
+            return (("function", self.function.__name__),) if self.number else ()  # a step that leads nowhere
+        return self.via.recipe
 
 
 @dataclass(eq=False, slots=True)

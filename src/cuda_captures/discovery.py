@@ -10,7 +10,7 @@ for it; the walk keeps nothing between calls but what :mod:`~cuda_captures.names
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -52,13 +52,15 @@ __all__ = [
 ]
 
 
-def discover(function: Any) -> Discovery:
+def discover(function: Any, also: Iterable[FunctionType] = ()) -> Discovery:
     """Find out what a kernel or function sees.
 
     Parameters
     ----------
     function
         A Python function, or a dispatcher (an object whose ``py_func`` is one).
+    also
+        Functions that are known to be compiled with it, though no name leads to them.
 
     Raises
     ------
@@ -70,6 +72,8 @@ def discover(function: Any) -> Discovery:
         raise TypeError(f"discover() takes a Python function or a kernel, not {type(function).__qualname__}")
     walk = _Walk(Discovery(python))
     walk.reach(python, None if function is python else function, None)
+    for one in also:
+        walk.reach(one, None, None)
     walk.run()
     return walk.found
 

@@ -31,7 +31,7 @@ def has_members(value: object) -> bool:
     (``_numba_type_``) is the compiler's.
     """
     if isinstance(value, type):
-        return _is_users_class(value)
+        return is_users_class(value)
     kind = type(value)
     if not (isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(kind)):
         return False
@@ -79,7 +79,8 @@ def _why_not_plain(value: object, held: Any) -> str:
     return "is a descriptor, which is code" if hasattr(type(held), "__get__") else ""
 
 
-def _is_users_class(kind: type) -> bool:
+def is_users_class(kind: type) -> bool:
+    """Whether a class is the user's own, and of no kind that a compiler knows."""
     if issubclass(kind, (enum.Enum, BaseException, tuple, np.generic)):
         return False
     home = kind.__module__

@@ -26,6 +26,7 @@ from cuda_captures.held_objects import HeldObject
 from cuda_captures.key import ArraySignature, array_signature
 from cuda_captures.members import has_members
 from cuda_captures.policy import Policy, policy_of
+from cuda_captures.seen_functions import SeenFunctions
 from cuda_captures.signature import Layout
 from cuda_captures.slots import Slot, new_symbol
 from cuda_captures.storage import device_dtype
@@ -123,6 +124,9 @@ class Session:
     captured: dict[Hashable, Captured] = field(default_factory=dict)
     objects: dict[Hashable, HeldObject] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen = SeenFunctions(self.discovery)
 
     def stand_in(self, place: Place, value: object, function: Any) -> Any:
         """What the compiler gets to see for a captured value.

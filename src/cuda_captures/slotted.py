@@ -101,6 +101,7 @@ class SlottedCode:
     _function: Any = field(repr=False)
     _uses: tuple[tuple[Use, Place], ...] = field(repr=False)
     _frozen: Mapping[Hashable, Frozen] = field(repr=False)
+    _also: tuple[Any, ...] = field(repr=False)
 
     def fill(self, library: Any, device: Any = None) -> SlotBinding:
         """Write the slots of loaded code, for what the captured names mean now.
@@ -124,7 +125,7 @@ class SlottedCode:
             Where a name means something that the code was not compiled for, where an array is on another device, and
             where the library has none of the slots.  Nothing is written then.
         """
-        now = frozen_tokens(discover(self._function))
+        now = frozen_tokens(discover(self._function, self._also))
         for key, (name, token, _) in self._frozen.items():
             if key not in now or now[key][1] != token:
                 raise CaptureError(CHANGED.format(name=name, function=self._function.__name__))
@@ -200,6 +201,8 @@ def compile_with_slots(
         session.layouts = {key: signature.layout for key, signature in layouts.items()}
     made: CallersCode = backend.compile_with_slots(python, session, signature, output, device, options)
     uses = tuple((use, use.place_for(python)) for use in made.uses)
+    also = tuple(session.seen.others)
+    found = discover(python, also)
     code, definitions = made.code, ""
     if isinstance(code, str):
         code = defining(code, [use.slot for use, _ in uses])
@@ -207,7 +210,7 @@ def compile_with_slots(
         definitions = slots.definitions(use.slot for use, _ in uses) if uses else ""
     infos = tuple(described(use, place, found) for use, place in uses)
     return SlottedCode(
-        code, output, made.entry, made.return_type, infos, definitions, python, uses, frozen_tokens(found)
+        code, output, made.entry, made.return_type, infos, definitions, python, uses, frozen_tokens(found), also
     )
 
 

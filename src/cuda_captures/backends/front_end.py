@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.backends.member_access import MemberAccess, refuse_of_tuples
-from cuda_captures.backends.refusals import CONTAINER, UNTYPED, refuse_writes
+from cuda_captures.backends.refusals import CONTAINER, UNTYPED, refuse_object, refuse_writes
 from cuda_captures.discovery import AttributePlace, CellPlace, GlobalPlace, Place
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.held_objects import HeldObject, holds_object, whole
@@ -84,6 +84,7 @@ class FrontEnd:
         The nodes keep their stand-ins through every later copy and inlining, which is what ties a use to its place.
         """
         function = self.original(func_ir.func_id.func)
+        session.seen.saw(function)
         named = self.nodes("Global", "FreeVar")
         for assign in self.assignments(func_ir):
             node: Any = assign.value
@@ -274,7 +275,11 @@ class CaptureInference:
             if current() is not None and isinstance(gvar.value, (list, set, dict)):  # upstream cannot lower these
                 where = pointer(self.front_end.original(self.func_id.func), gvar.name)
                 raise CaptureTypingError(CONTAINER.format(name=gvar.name, kind=type(gvar.value).__name__, where=where))
-            super().typeof_global(inst, target, gvar)  # type: ignore[misc]
+            try:
+                super().typeof_global(inst, target, gvar)  # type: ignore[misc]
+            except self.front_end.errors as error:
+                refuse_object(gvar, self.front_end.original(self.func_id.func), error)
+                raise
             return
         typed = self.resolve_value_type(inst, gvar.value)
         if self.typevars[target.name].locked:

@@ -6,12 +6,14 @@ one per meaning of the names that the function, and those it calls, get from out
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
+from types import FunctionType
 from typing import Any
 
 from cuda_captures.binding import followed, value_token
 from cuda_captures.discovery import discover
 from cuda_captures.key import array_signature
+from cuda_captures.seen_functions import known_codes
 from cuda_captures.session import current
 
 PLAIN = "plain"  # the meaning of what was compiled without a session
@@ -26,16 +28,18 @@ class Meanings:
     def __init__(self) -> None:
         self.results: dict[tuple[Any, Hashable], Any] = {}
         self.meanings: dict[int, Hashable] = {}
+        self.others: dict[int, FunctionType] = {}  # what only compiling it came to, by identity
         self.held: list[Any] = []  # objects that a meaning knows by identity
 
     def select(self, dispatcher: Any, types: Any) -> bool:
         """Make the compilation that means the same as now the one in use; False if there is none."""
         types = tuple(types)
-        meaning, _ = meaning_now(dispatcher)
+        meaning, _ = meaning_now(dispatcher, self.others)
         present = dispatcher.overloads.get(types)
         if present is not None:
             was = self.meanings.get(id(present), PLAIN)
             if was == meaning:
+                self.saw(dispatcher)
                 return True
             self.results[types, was] = present
             self.meanings[id(present)] = was
@@ -44,11 +48,34 @@ class Meanings:
         if known is None:
             return False
         dispatcher.overloads[types] = known
+        self.saw(dispatcher)
         return True
+
+    def saw(self, dispatcher: Any) -> None:
+        """Let the compilation at work know what a compilation that it uses came to."""
+        session = current()
+        if session is not None:
+            for function in (dispatcher.py_func, *self.others.values()):
+                session.seen.saw(function)
+
+    def compiled(self, dispatcher: Any, types: Any, compile: Callable[[], Any]) -> Any:
+        """Compile, and remember what the compilation means."""
+        session = current()
+        if session is None:
+            result = compile()
+            self.note(dispatcher, types, result)
+            return result
+        with session.seen.collecting() as seen:
+            session.seen.saw(dispatcher.py_func)
+            result = compile()
+        known = known_codes(discover(dispatcher))
+        self.others.update({key: one for key, one in seen.items() if id(one.__code__) not in known})
+        self.note(dispatcher, types, result)
+        return result
 
     def note(self, dispatcher: Any, types: Any, result: Any) -> None:
         """Remember what a compilation means."""
-        meaning, held = meaning_now(dispatcher)
+        meaning, held = meaning_now(dispatcher, self.others)
         self.results[tuple(types), meaning] = result
         self.meanings[id(result)] = meaning
         self.held.extend(held)
@@ -61,14 +88,14 @@ class Meanings:
         dispatcher.overloads.update({types: r for (types, meaning), r in self.results.items() if meaning == PLAIN})
 
 
-def meaning_now(dispatcher: Any) -> tuple[Hashable, list[Any]]:
+def meaning_now(dispatcher: Any, others: Mapping[int, FunctionType]) -> tuple[Hashable, list[Any]]:
     """What the captures of a device function, and of those it calls, mean now; and the objects it names by identity."""
     session = current()
     if session is None:
         return PLAIN, []
     parts: list[Hashable] = [session.prefix]
     held: list[Any] = []
-    for capture in discover(dispatcher).captures:
+    for capture in discover(dispatcher, others.values()).captures:
         key = capture.place.key
         if capture.kind == "array":
             policy = session.policy(capture.place, capture.value)

@@ -6,7 +6,8 @@ from typing import Any
 
 from cuda_captures.arrivals import arrived
 from cuda_captures.errors import CaptureTypingError, pointer
-from cuda_captures.session import Captured
+from cuda_captures.members import is_users_class
+from cuda_captures.session import Captured, current
 
 
 def refuse_writes(effects: Any, function: Any, cause: BaseException | None = None) -> None:
@@ -27,10 +28,30 @@ def refuse_writes(effects: Any, function: Any, cause: BaseException | None = Non
             ) from cause
 
 
+def refuse_object(named: Any, function: Any, cause: BaseException) -> None:
+    """Refuse an object of a class of the user's, after the compiler has found no type for it.
+
+    Raises
+    ------
+    CaptureTypingError
+        Naming the object, and what to write instead.
+    """
+    kind = type(named.value)
+    if current() is not None and is_users_class(kind) and not isinstance(named.value, type):
+        text = OBJECT.format(name=named.name, kind=kind.__qualname__, where=pointer(function, named.name))
+        raise CaptureTypingError(text) from cause
+
+
 CONTAINER = """\
 `{name}` is a {kind}, and kernels cannot capture a {kind}: its items are Python objects that may change one by one.
   {where}
 Make it an array, which is captured by reference: `{name} = np.array({name})`."""
+
+OBJECT = """\
+`{name}` is an object of class {kind}, and kernels cannot capture objects of just any class.
+  {where}
+Bind what the kernel needs to a name of its own before the kernel is defined (`part = {name}.part`), or make the class a
+dataclass: kernels read the attributes of those."""
 
 WRITES = """\
 a kernel writes `{name}`, {reason}.

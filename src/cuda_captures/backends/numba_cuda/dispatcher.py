@@ -119,8 +119,8 @@ def compile_callee(self: Any, args: Any, return_type: Any = None) -> Any:
     if return_type is not None:
         table.return_types[tuple(args)] = return_type
     if not table.select(self, args):
-        upstream_compile_device(self, args, table.return_types.get(tuple(args)))
-        table.note(self, args, self.overloads[args])
+        return_type = table.return_types.get(tuple(args))
+        table.compiled(self, args, lambda: upstream_compile_device(self, args, return_type))
     return self.overloads[args]
 
 

@@ -155,7 +155,7 @@ def compile_eagerly(self: Any, sig: Any, abi_info: Any = None, output: Any = Non
             table = table_of(self)
             argtypes, _ = sigutils.normalize_signature(sig)
             if not table.select(self, argtypes):
-                table.note(self, argtypes, upstream_compile(self, sig))
+                table.compiled(self, argtypes, lambda: upstream_compile(self, sig))
             return self.overloads[argtypes]
     argtypes, _ = sigutils.normalize_signature(sig)
     found = self.overloads.get(argtypes)
@@ -226,9 +226,7 @@ def compile_device_callee(self: Any, sig: Any, abi_name: Any = None) -> Any:
     table = table_of(self)
     argtypes, _ = sigutils.normalize_signature(sig)
     table.select(self, argtypes)
-    result = upstream_compile_device_callee(self, sig, abi_name=abi_name)
-    table.note(self, argtypes, result)
-    return result
+    return table.compiled(self, argtypes, lambda: upstream_compile_device_callee(self, sig, abi_name=abi_name))
 
 
 def get_call_template(self: Any, args: Any, kws: Any) -> Any:
