@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import warnings
@@ -94,6 +95,7 @@ def compilations(kernel: Any) -> int:
 
 def test_arrays_are_read_in_place(cuda: Any, library: Library) -> None:
     array = library.array(VALUES)
+    gc.collect()  # an earlier test's copies are not counted
     kernel, _ = kernel_of(cuda, "out[i] = T[i]", T=array)
     assert np.array_equal(run(kernel), VALUES)
     (row,) = cuda_captures.report(kernel).rows
@@ -235,15 +237,15 @@ def test_a_launch_waits_for_the_stream_of_cupy(cuda: Any, cupy: Any) -> None:
     large = cupy.random.random((3000, 3000)).astype(cupy.float32)
     kernel, _ = kernel_of(cuda, "out[i] = T[i]", T=table)
     run(kernel)
-    mine = cuda.stream()
+    mine, out = cuda.stream(), cuda.to_device(np.zeros(SIZE, np.float32))
     for step in range(1, 4):
         with cupy.cuda.Stream(non_blocking=True):
             for _ in range(10):
                 product = large @ large  # takes a while
             table[...] = step + 0 * product[0, 0]
-            out = run(kernel, stream=mine)  # CuPy tells the current stream as the producer's
+            kernel[1, 256, mine](out)  # CuPy tells the current stream as the producer's
         mine.synchronize()
-        assert np.array_equal(out, np.full(SIZE, step))
+        assert np.array_equal(out.copy_to_host(), np.full(SIZE, step))
 
 
 # graphs
@@ -308,6 +310,28 @@ def test_a_kernel_that_is_not_bound_is_refused_in_a_graph_of_pytorch(cuda: Any, 
     graph.replay()  # what was captured before stays what it was
     torch.cuda.synchronize()
     assert np.array_equal(out.cpu().numpy(), VALUES)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_graph_of_cupy(cuda: Any, cupy: Any, inside: bool) -> None:
+    table, out = cupy.asarray(VALUES), cupy.zeros(SIZE, cupy.float32)
+    kernel, _ = kernel_of(cuda, "out[i] = T[i]", T=table)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    configured = kernel[1, 256, cuda.external_stream(stream.ptr)]
+    result = cuda.as_cuda_array(out)
+    cuda_captures.bind(configured, result)
+    cupy.cuda.Device().synchronize()
+    with stream if inside else cupy.cuda.Stream.null:  # the stream that CuPy tells as the table's producer's
+        stream.begin_capture()
+        configured(result)
+        graph = stream.end_capture()
+    for step in range(3):
+        table[...] = cupy.asarray(VALUES + step)
+        out[...] = 0
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        assert np.array_equal(out.get(), VALUES + step)
 
 
 # numba's own kinds of memory

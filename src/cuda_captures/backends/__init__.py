@@ -173,7 +173,8 @@ def backend_of(kernel: object) -> Any:
             return next(iter(_joined.values()))
         raise CaptureError(NOT_ENABLED)
     for compiler in COMPILERS:
-        if type(dispatcher).__module__.startswith(compiler.module.partition(".")[0] + "."):
+        package = compiler.module.partition(".")[0] + "."
+        if any(base.__module__.startswith(package) for base in type(dispatcher).__mro__):
             backend = _joined.get(compiler.distribution)
             if backend is None:
                 raise CaptureError(NOT_ENABLED)

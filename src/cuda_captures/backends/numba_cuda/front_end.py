@@ -13,6 +13,7 @@ from numba.cuda.descriptor import cuda_target
 from numba.cuda.target import CUDATypingContext
 from numba.cuda.typing.typeof import Purpose, typeof, typeof_impl
 
+from cuda_captures.backends.by_interface import ByInterface
 from cuda_captures.backends.front_end import CaptureInference, FrontEnd
 from cuda_captures.session import current
 
@@ -22,7 +23,13 @@ upstream_resolve_module_constants = CUDATypingContext.resolve_module_constants
 
 def typeof_captured(value: Any) -> Any:
     """The compiler's type of an array that is named from outside."""
-    return typeof(value, Purpose.constant)
+    try:
+        return typeof(value, Purpose.constant)
+    except Exception:
+        described = ByInterface.of(value)
+        if described is None:
+            raise
+        return typeof(described, Purpose.constant)
 
 
 def knows(value: Any) -> bool:

@@ -13,6 +13,7 @@ from numba_cuda_mlir.numba_cuda.core.typeinfer import TypeInferer
 from numba_cuda_mlir.numba_cuda.typing.context import BaseContext
 from numba_cuda_mlir.numba_cuda.typing.typeof import Purpose, typeof, typeof_impl
 
+from cuda_captures.backends.by_interface import ByInterface
 from cuda_captures.backends.front_end import CaptureInference, FrontEnd
 from cuda_captures.errors import CaptureTypingError
 from cuda_captures.session import Captured, current
@@ -40,7 +41,13 @@ def original(function: Any) -> Any:
 
 def typeof_captured(value: Any) -> Any:
     """The compiler's type of an array that is named from outside."""
-    return typeof(value, Purpose.constant)
+    try:
+        return typeof(value, Purpose.constant)
+    except Exception:
+        described = ByInterface.of(value)
+        if described is None:
+            raise
+        return typeof(described, Purpose.constant)
 
 
 def knows(value: Any) -> bool:
