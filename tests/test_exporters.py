@@ -279,7 +279,26 @@ def test_an_array_that_is_mapped_for_the_device_is_used_in_place(slots: list[lis
 # what is refused
 
 
+class Lazy(Exporter):
+    """As a tensor of PyTorch that `conj()` or `_neg_view()` gave."""
+
+    def __init__(self, bit: str) -> None:
+        super().__init__()
+        setattr(self, bit, lambda: True)
+
+
+class NotHandedOut:
+    """As a tensor of PyTorch in host memory: its class has the interface, and it has not."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError("it is in host memory")
+
+
 REFUSED = {
+    "conjugated": (lambda: Lazy("is_conj"), "Capture `table.resolve_conj()`"),
+    "negated": (lambda: Lazy("is_neg"), "Capture `table.resolve_neg()`"),
+    "host memory": (NotHandedOut, "whose memory its library does not hand out: it is in host memory"),
     "mask": (lambda: Exporter(mask=object()), "`table` is a device array with a mask"),
     "byte order": (lambda: Exporter(typestr=">f8"), "of the other byte order than the device's"),
     "gradient": (
@@ -293,7 +312,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("rebound", [False, True])
 def test_what_no_kernel_can_read_is_refused_whenever_it_comes(name: str, rebound: bool, slots: Any) -> None:
-    if name == "gradient" and not rebound:
+    if name in ("gradient", "host memory") and not rebound:
         pytest.skip("it is compilers that meet it: below")
     make, text = REFUSED[name]
     first: Any = np.zeros(4) if name == "masked" else Exporter()
@@ -310,8 +329,9 @@ def test_what_no_kernel_can_read_is_refused_whenever_it_comes(name: str, rebound
     kernel.launch()
 
 
-def test_compilers_refuse_an_array_that_is_not_handed_out(cuda: Any) -> None:
-    table = Unexportable()
+@pytest.mark.parametrize("error", [RuntimeError, AttributeError])
+def test_compilers_refuse_an_array_that_is_not_handed_out(cuda: Any, error: Any) -> None:
+    table = Unexportable(error("it requires grad"))
 
     @cuda.jit
     def kernel(out):
@@ -326,11 +346,14 @@ def test_compilers_refuse_an_array_that_is_not_handed_out(cuda: Any) -> None:
 
 
 class Unexportable:
-    """As a tensor of PyTorch that requires a gradient is."""
+    """As a tensor of PyTorch that requires a gradient is, or an array of JAX that is on several devices."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        raise RuntimeError("it requires grad")
+        raise self.error
 
 
 def test_an_array_that_is_deleted_is_refused_by_name(slots: list[list[bytes]]) -> None:

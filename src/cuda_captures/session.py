@@ -199,8 +199,13 @@ def nbytes_of(value: Any, signature: ArraySignature) -> int:
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is an array that a slot can stand for: NumPy's, or one with ``__cuda_array_interface__``."""
-    return isinstance(value, np.ndarray) or is_device_array(value)
+    """Whether a value is an array that a slot can stand for, or one that is refused by name.
+
+    NumPy's, and those of classes with ``__cuda_array_interface__``, whether they hand their memory out or not.
+    """
+    if isinstance(value, np.ndarray) or is_device_array(value):
+        return True
+    return not isinstance(value, type) and hasattr(type(value), "__cuda_array_interface__")
 
 
 def may_hold_array(value: object) -> bool:
@@ -226,6 +231,11 @@ def refuse_unreadable(value: Any, name: str, function: Any) -> None:
         except Exception as error:  # of the library whose array it is: deleted, or with a gradient
             text = UNEXPORTED.format(name=name, kind=type(value).__name__, reason=error, where=pointer(function, name))
             raise CaptureTypingError(text) from error
+        for asked, way_out in LAZY.items():
+            lazy = getattr(value, asked, None)
+            if callable(lazy) and lazy() is True:
+                where = pointer(function, name)
+                raise CaptureTypingError(LAZILY.format(name=name, asked=asked, way_out=way_out, where=where))
         if interface.get("mask") is not None:
             raise CaptureTypingError(MASKED_DEVICE.format(name=name, where=pointer(function, name)))
         dtype = device_dtype(value)
@@ -290,6 +300,15 @@ BYTE_ORDER_DEVICE = """\
 `{name}` has the dtype {dtype!r}, of the other byte order than the device's, which kernels cannot read.
   {where}
 Capture a copy in the device's byte order."""
+
+# What PyTorch does to elements only when it reads them itself: its memory holds them as they were.
+LAZY = {"is_conj": "resolve_conj", "is_neg": "resolve_neg"}
+
+LAZILY = """\
+`{name}` is a tensor that `{asked}()`: its library computes its elements when they are read, and its memory, which a
+kernel reads, holds others.
+  {where}
+Capture `{name}.{way_out}()`."""
 
 UNEXPORTED = """\
 `{name}` is a {kind} whose memory its library does not hand out: {reason}

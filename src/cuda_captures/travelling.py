@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures import arrivals
-from cuda_captures.discovery import discover, is_device_array
+from cuda_captures.discovery import discover
 from cuda_captures.host_copies import host_copy
 from cuda_captures.policy import MarkedArray, Policy, policy_of
 from cuda_captures.settings import current as settings
@@ -168,8 +168,8 @@ def _on_device(value: Any) -> bool:
     if hasattr(type(value), "__cuda_ndarray__") and not hasattr(type(value), "__cuda_array_interface__"):
         return True  # the simulator's
     try:
-        return is_device_array(value)
-    except Exception:  # some object's own __getattr__
+        return hasattr(value, "__cuda_array_interface__")
+    except Exception:  # it is not handed out, so nobody can copy it
         return False
 
 
