@@ -143,50 +143,6 @@ def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path, program: str) -
     assert [str(one) for one in findings(tmp_path, program)] == []
 
 
-BYTES = {
-    "np.zeros((1000, 1000))": 8_000_000,
-    "np.zeros((10, 10), np.float32)": 400,
-    "np.zeros(10, dtype='i2')": 20,
-    "np.empty(shape=(2, 3), dtype=complex)": 96,
-    "np.full((4, 4), 1)": 128,
-    "np.ones(3).astype(np.float32)": 12,
-    "np.ones_like(np.zeros(7, np.int8))": 7,
-    "np.arange(10)": 80,
-    "np.arange(0.0, 1.0, 0.25)": 32,
-    "np.arange(3, dtype=np.uint8)": 3,
-    "np.linspace(0, 1)": 400,
-    "np.linspace(0, 1, 11, dtype=np.float32)": 44,
-    "np.array([1, 2, 3])": 24,
-    "np.array([[1.0, 2], [3, 4]], dtype=np.float32)": 16,
-    "np.array([[1.5, -2], [3, 4]])": 32,
-    "np.eye(4)": 128,
-    "np.identity(4, np.float32)": 64,
-    "np.zeros(N * 2)": 1600,
-    "np.zeros((N, 1 << 4))": 12_800,
-    "np.zeros(int(1e3))": 8000,
-    "np.zeros(10) + 1": 80,
-    "np.sqrt(np.zeros(10))": 80,
-    "np.zeros(10).reshape(2, 5).copy()": 80,
-    "np.zeros((2, 5)).ravel()": 80,
-    "np.random.rand(3, 4)": 96,
-    "np.random.default_rng(1).random((2, 2))": 32,
-    "cuda.pinned_array(10)": 80,
-    "made()": 32,
-    "np.zeros(unknown)": None,
-    "np.concatenate([np.zeros(2), np.zeros(3)])": None,
-}
-
-
-@pytest.mark.parametrize("expression", BYTES)
-def test_bytes_of_arrays(tmp_path: Path, expression: str) -> None:
-    program = f"N = 100\ndef made():\n    return np.zeros(4)\ntable = {expression}{READ}"
-    (found,) = findings(tmp_path, program)
-    assert found.kind == "host-array"
-    size = BYTES[expression]
-    assert ("bytes\n" in str(found)) == (size is not None)
-    assert size is None or f"a NumPy array of {size:,} bytes\n" in str(found)
-
-
 def test_the_whole_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("look.py").write_text(
@@ -278,26 +234,3 @@ other = np.zeros(3)
     assert (made.name, made.kind, made.certainty) == ("table", "host-array", "certain")
     assert [one.text.strip() for one in made.related] == ["table = np.zeros(3)", "table = np.ones(4)"]
     assert (other.name, other.kind, other.certainty) == ("other", "host-array", "certain")
-
-
-PARAMETERS = {
-    "table: np.ndarray": ("host-array", "likely"),
-    "table: 'list'": ("unknown", "possible"),
-    "table: list[int]": ("container", "likely"),
-    "table: tuple[int, int]": None,
-    "table: int": None,
-    "table=(1, 2)": None,
-    "table=None": ("unknown", "possible"),
-    "*, table=np.zeros(3)": ("host-array", "likely"),
-    "*table": None,
-    "**table": ("container", "certain"),
-}
-
-
-@pytest.mark.parametrize("parameter", PARAMETERS)
-def test_parameters_of_factories(tmp_path: Path, parameter: str) -> None:
-    program = (
-        f"def make({parameter}):\n    @cuda.jit\n    def k(i, out): out[i] = table[i]\n    return k\nmake(unknown)"
-    )
-    found = [(one.kind, one.certainty) for one in findings(tmp_path, program.replace("make(unknown)", ""))]
-    assert found == ([PARAMETERS[parameter]] if PARAMETERS[parameter] else [])
