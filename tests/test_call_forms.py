@@ -127,6 +127,27 @@ def test_a_device_function_that_is_compiled_eagerly_does_not_hold_the_table() ->
             assert len(overload.library.get_llvm_str()) < 100_000
 
 
+def test_constants_of_eager_device_functions_that_are_too_many_together() -> None:
+    source = """
+        @cuda.jit("float64(int64)", device=True)
+        def first(i):
+            return one[i]
+
+        @cuda.jit("float64(int64)", device=True)
+        def second(i):
+            return other[i]
+
+        def kernel(out):
+            out[0] = first(0) + second(0)
+    """
+    one, other = (cuda_captures.constant(np.zeros(5000)) for _ in range(2))
+    with device_to_compile_for():
+        kernel, _ = made_of(source, one=one, other=other)
+        text = r"`one` \(40,000 bytes\), `other` \(40,000 bytes\); together 80,000(.|\n)*, in \w+\n +return \w+\[i\]\n +\^+"
+        with pytest.raises(cuda_captures.CaptureTypingError, match=text):
+            kernel.code()
+
+
 def test_a_device_function_behind_another() -> None:
     inner = f"@cuda.jit(device=True)\ndef inner(i):\n{BODY}"
     outer = "@cuda.jit(device=True)\ndef get(i):\n    return inner(i)\n"

@@ -54,6 +54,8 @@ class Captured:
         Bytes of its elements.
     typed
         The compiler's type of it, set by the backend.
+    located
+        Where it is used, once the function has been let go of.
     """
 
     place: Place
@@ -63,6 +65,7 @@ class Captured:
     slot: Slot | None
     nbytes: int
     typed: Any = None
+    located: str = ""
 
     @property
     def name(self) -> str:
@@ -83,7 +86,7 @@ class Captured:
 
     def where(self) -> str:
         """File, line and source of the use, with a caret."""
-        return pointer(self.function, self.name)
+        return self.located or pointer(self.function, self.name)
 
     def __repr__(self) -> str:
         return f"<captured {self.name}>"
@@ -179,6 +182,8 @@ class Session:
     def close(self) -> None:
         """Let go of the arrays: compiled code must not keep them, though it may keep their stand-ins."""
         for captured in self.captured.values():
+            if captured.slot is None and captured.function is not None:
+                captured.located = captured.where()  # kernels to come may have too many constants in all
             captured.value = None
             captured.function = None
         for held in self.objects.values():
