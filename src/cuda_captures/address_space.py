@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import struct
 from bisect import bisect_right
@@ -102,7 +103,7 @@ def _asked(start: int, stop: int) -> list[str] | None:
     while start < stop:
         query = bytearray(_QUERY.pack(_QUERY.size, 0, start, *[0] * 8, len(name), 0, ctypes.addressof(name), 0))
         try:
-            _maps.use(lambda descriptor, query=query: fcntl.ioctl(descriptor, _PROCMAP_QUERY, query))
+            _maps.use(functools.partial(_ask, query))
         except OSError as error:
             if error.errno == errno.ENOENT:
                 raise NotMapped(f"no memory is mapped at {start:#x}") from None
@@ -118,6 +119,12 @@ def _asked(start: int, stop: int) -> list[str] | None:
 
 _maps = _OwnFile(str(MAPS))
 _status = _OwnFile(STATUS)
+
+
+def _ask(query: bytearray, descriptor: int) -> int:
+    return fcntl.ioctl(descriptor, _PROCMAP_QUERY, query)
+
+
 _QUERY = struct.Struct("=9Q4I2Q")
 _PROCMAP_QUERY = 3 << 30 | _QUERY.size << 16 | ord("f") << 8 | 17
 

@@ -37,7 +37,7 @@ from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unre
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.spares import Spares
-from cuda_captures.storage import may_have_producer, producer_stream
+from cuda_captures.storage import may_have_producer, of_numba, producer_stream
 from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
@@ -490,7 +490,8 @@ class Follower:
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
             if not is_array(array):
                 return None
-            refuse_unreadable(array, place.name, self.function)
+            if not of_numba(array) or not array.dtype.isnative:
+                refuse_unreadable(array, place.name, self.function)
             form = self._form(place.name, array)
             if not use.signature.accepts(form):
                 return None

@@ -20,6 +20,7 @@ from cuda_captures.places import (
     Place,
     function_of,
 )
+from cuda_captures.storage import of_numba
 from cuda_captures.values import CONTAINERS, PLAIN, Unidentifiable, text_of
 
 
@@ -30,6 +31,8 @@ def is_device_array(value: object) -> bool:
     """
     if isinstance(value, (type, ModuleType)):
         return False
+    if of_numba(value):
+        return True
     try:
         return hasattr(value, "__cuda_array_interface__")
     except Exception:  # a device array that its library does not hand out now; who binds it says why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -117,19 +118,33 @@ def _device_signature(array: Any) -> ArraySignature:
     if not isinstance(dtype, np.dtype):  # other libraries have dtypes of their own
         typestr = interface["typestr"]
         dtype = np.dtype(interface.get("descr") or typestr) if typestr[1] == "V" else np.dtype(typestr)
-    shape = tuple(map(int, interface["shape"]))
     strides = interface.get("strides")
-    packed = _packed(shape, dtype.itemsize)
-    strides = packed if strides is None else tuple(map(int, strides))
     pointer, readonly = interface["data"]
+    # Types of records may be equal and aligned otherwise.
+    made = _in_device_memory if dtype.names is None else _in_device_memory.__wrapped__
+    return made(
+        dtype,
+        tuple(map(int, interface["shape"])),
+        None if strides is None else tuple(map(int, strides)),
+        bool(readonly),
+        (pointer or 0) % dtype.alignment,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _in_device_memory(
+    dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...] | None, readonly: bool, misaligned: int
+) -> ArraySignature:
+    if strides is None:
+        strides = _packed(shape, dtype.itemsize)
     alignment = dtype.alignment
-    aligned = (pointer or 0) % alignment == 0 and all(stride % alignment == 0 for stride in strides)
+    aligned = not misaligned and all(stride % alignment == 0 for stride in strides)
     return ArraySignature(
         dtype,
         dtype_text(dtype),
         len(shape),
         _layout(shape, strides, dtype.itemsize),
-        bool(readonly),
+        readonly,
         aligned,
         "device",
         "live",

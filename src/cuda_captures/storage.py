@@ -11,6 +11,14 @@ from typing import Any
 
 import numpy as np
 
+NUMBAS = ("numba", "numba_cuda", "numba_cuda_mlir")
+
+
+def of_numba(value: object) -> bool:
+    """Whether a value is one of numba's own device arrays.  Does not ask it for its interface, which takes a while."""
+    kind = type(value)
+    return kind.__module__.partition(".")[0] in NUMBAS and hasattr(kind, "__cuda_array_interface__")
+
 
 def address_of(array: Any) -> int:
     """Device address of the first element of a device array; 0 if it is empty."""
@@ -34,7 +42,7 @@ def storage_check(value: object) -> Callable[[], bool] | None:
     """
     array: Any = value
     module = type(array).__module__.partition(".")[0]
-    if module in ("numba", "numba_cuda", "numba_cuda_mlir") or isinstance(array, type):
+    if module in NUMBAS or isinstance(array, type):
         return None
     try:
         if getattr(array, "__cuda_array_interface__", None) is None:
@@ -78,7 +86,7 @@ def may_have_producer(array: Any, interface: Mapping[str, Any]) -> bool:
     A numba device array has the stream that it was made with; other libraries tell the one that is current when they
     are asked.
     """
-    if type(array).__module__.partition(".")[0] in ("numba", "numba_cuda", "numba_cuda_mlir"):
+    if type(array).__module__.partition(".")[0] in NUMBAS:
         return interface.get("stream") is not None
     return "stream" in interface
 
