@@ -186,6 +186,35 @@ def test_workers_that_join_later_and_edits_and_other_kernels_and_unsharing(tmp_p
     run(tmp_path, program(body, 100_000), NUMBA_ENABLE_CUDASIM="1")
 
 
+def test_an_asynchronous_client_awaits_it(tmp_path: Path) -> None:
+    body = """
+        import asyncio
+        records = np.rec.array([(1, 2.5), (3, 4.5)] * 1000, dtype=[("a", "i4"), ("b", "f8")])
+
+        def ask(start):
+            out = np.zeros(4)
+            look_up[1, 4](out, start)
+            return out
+
+        async def work():
+            async with LocalCluster(
+                n_workers=1, threads_per_worker=1, dashboard_address=None, protocol="tcp", asynchronous=True
+            ) as local, Client(local, asynchronous=True) as client:
+                await cuda_captures.dask.share(client, look_up, records)
+                counted()
+                for start in range(5):
+                    assert np.array_equal(await client.submit(ask, start), table[start : start + 4])
+                assert counted() < table.nbytes
+                from cuda_captures import arrivals
+                found = await client.run(lambda: [type(one).__name__ for one, _ in arrivals._kept.values()])
+                assert sorted(*found.values()) == ["ndarray", "recarray"], found
+                await cuda_captures.dask.unshare(client)
+
+        asyncio.run(work())
+    """
+    run(tmp_path, program(body, 100_000), NUMBA_ENABLE_CUDASIM="1")
+
+
 def test_a_state_that_is_written_is_each_tasks_own(tmp_path: Path) -> None:
     body = """
         def make():

@@ -97,10 +97,11 @@ def test_arrays_are_read_in_place(cuda: Any, library: Library) -> None:
     array = library.array(VALUES)
     gc.collect()  # an earlier test's copies are not counted
     kernel, _ = kernel_of(cuda, "out[i] = T[i]", T=array)
+    copies = len(cuda_captures.memory())
     assert np.array_equal(run(kernel), VALUES)
     (row,) = cuda_captures.report(kernel).rows
     assert (row.policy, row.written) == ("device", False)
-    assert not any(copy.nbytes == VALUES.nbytes for copy in cuda_captures.memory())
+    assert len(cuda_captures.memory()) <= copies
 
 
 def test_arrays_are_read_inside_of_tuples_and_functions(cuda: Any, library: Library) -> None:
@@ -234,15 +235,15 @@ def test_a_tensor_with_a_gradient_is_refused_until_it_is_detached(cuda: Any, tor
 
 def test_a_launch_waits_for_the_stream_of_cupy(cuda: Any, cupy: Any) -> None:
     table = cupy.zeros(SIZE, cupy.float32)
-    large = cupy.random.random((3000, 3000)).astype(cupy.float32)
+    large = cupy.ones((5000, 5000), cupy.float32)
     kernel, _ = kernel_of(cuda, "out[i] = T[i]", T=table)
     run(kernel)
     mine, out = cuda.stream(), cuda.to_device(np.zeros(SIZE, np.float32))
     for step in range(1, 4):
         with cupy.cuda.Stream(non_blocking=True):
-            for _ in range(10):
-                product = large @ large  # takes a while
-            table[...] = step + 0 * product[0, 0]
+            for _ in range(100):
+                cupy.sqrt(large, out=large)  # takes a while
+            table[...] = step * large[0, 0]
             kernel[1, 256, mine](out)  # CuPy tells the current stream as the producer's
         mine.synchronize()
         assert np.array_equal(out.copy_to_host(), np.full(SIZE, step))
@@ -342,7 +343,7 @@ def test_memory_that_host_and_device_share_is_used_in_place(cuda: Any, kind: str
     array = getattr(cuda, kind)(SIZE, np.float32)
     array[:] = VALUES
     kernel, _ = kernel_of(cuda, "T[i] += 1", T=array)
-    before = [copy.nbytes for copy in cuda_captures.memory()]
+    copies = len(cuda_captures.memory())
     for step in range(1, 4):
         run(kernel)
         cuda.synchronize()
@@ -351,7 +352,7 @@ def test_memory_that_host_and_device_share_is_used_in_place(cuda: Any, kind: str
     run(kernel)
     cuda.synchronize()
     assert array[3] == -4
-    assert [copy.nbytes for copy in cuda_captures.memory()] == before
+    assert len(cuda_captures.memory()) <= copies
 
 
 def test_page_locked_memory_is_copied_like_other(cuda: Any) -> None:

@@ -102,6 +102,30 @@ def test_a_marked_array_and_the_array_are_sent_once(cuda: Any) -> None:
     assert len(buffers) == 1
     _, buffers = sent([reading(cuda, part), reading(cuda, part)])
     assert len(buffers) == 1
+    _, buffers = sent([table, cuda_captures.snapshot(table), reading(cuda, table), part, part])
+    assert len(buffers) == 2
+
+
+def test_a_marker_alone_is_pickled_like_any_array() -> None:
+    table = table_of(23.5)
+    marked = cuda_captures.snapshot(table)
+    one, other, plain = arrived([marked, cuda_captures.live(table), table])
+    assert (one.capture_policy, other.capture_policy) == ("snapshot", "live")
+    assert plain.flags.writeable
+    plain[0] = 7
+    assert one[0] == other[0] == 7
+    assert table[0] == 0
+
+
+def test_a_configured_kernel_goes_with_its_kernel(compiler: str) -> None:
+    if compiler == "numba-cuda-mlir":
+        pytest.skip("this compiler's configured kernels cannot be pickled")
+    table = table_of(24.5)
+    with cuda_captures.enabled():
+        kernel = reading(module_of(compiler), table)
+        configured, there = arrived([kernel[2, 32], kernel])
+    assert configured.dispatcher is there
+    assert (configured.griddim, configured.blockdim) == ((2, 1, 1), (32, 1, 1))
 
 
 def test_what_a_kernel_names_in_tuples_and_functions_and_modules_goes_along(cuda: Any) -> None:
@@ -172,13 +196,15 @@ def test_arrays_of_other_contents_or_form_are_others(cuda: Any, other: Any) -> N
         np.zeros(5, np.dtype([("a", "i1"), ("b", "f8")], align=True)),
         np.arange(6).astype("M8[s]"),
         np.array(["ab", "c"]),
+        np.rec.array([(1, 2.5), (3, 4.5)], dtype=[("a", "i4"), ("b", "f8")]),
     ],
-    ids=["fortran", "strided", "scalar", "empty", "record", "aligned", "dates", "strings"],
+    ids=["fortran", "strided", "scalar", "empty", "record", "aligned", "dates", "strings", "recarray"],
 )
 def test_any_form_of_array_arrives_as_it_was(cuda: Any, table: Any) -> None:
     found, again = captured(arrived(reading(cuda, table))), captured(arrived(reading(cuda, table)))
     assert found is again
-    assert (found.dtype, found.shape) == (table.dtype, table.shape)
+    assert (found.dtype, found.shape, type(found)) == (table.dtype, table.shape, type(table))
+    assert not found.flags.writeable
     assert np.array_equal(found, table)
     assert found.flags.f_contiguous == (table.flags.f_contiguous or table.ndim < 2)
 

@@ -51,14 +51,15 @@ _kept: dict[str, tuple[Array, int]] = {}
 
 def sharable(array: object) -> bool:
     """Whether an array's contents are its bytes, and all that it is."""
-    return type(array) in (np.ndarray, np.memmap) and not array.dtype.hasobject  # type: ignore[attr-defined]
+    return type(array) in (np.ndarray, np.memmap, np.recarray) and not array.dtype.hasobject  # type: ignore[attr-defined]
 
 
 def content_key(array: Array) -> str:
     """Text that is equal for arrays of equal contents, dtype, shape and order; made from a digest of 128 bits."""
     pieces = _pieces(memory_of(array))
     digest = xxhash.xxh3_128_hexdigest(b"".join(digests(pieces)))
-    return f"{digest} {dtype_text(array.dtype)} {array.shape} {order_of(array)}"
+    kind = " recarray" if type(array) is np.recarray else ""
+    return f"{digest} {dtype_text(array.dtype)} {array.shape} {order_of(array)}{kind}"
 
 
 def shared(array: Array) -> Array:
@@ -171,7 +172,8 @@ def _unwritable(array: Array) -> Array:
         base = base.base
     if type(base) is bytes and type(array) is np.ndarray:
         return array
-    return np.ndarray(array.shape, array.dtype, bytes(memory_of(array)), order=order_of(array))
+    made: Array = np.ndarray(array.shape, array.dtype, bytes(memory_of(array)), order=order_of(array))
+    return made.view(np.recarray) if type(array) is np.recarray else made
 
 
 def order_of(array: Array) -> Any:

@@ -181,7 +181,8 @@ class Table(WorkerPlugin):
             del _pieces[self.key, id(worker)]
         shape, dtype, order = self.form
         data = here[0] if self.count == 1 else b"".join(here[index] for index in range(self.count))
-        arrivals.keep(np.ndarray(shape, dtype, data, order=order))
+        made: np.ndarray[Any, Any] = np.ndarray(shape, dtype, data, order=order)
+        arrivals.keep(made.view(np.recarray) if self.key.endswith(" recarray") else made)
 
     def teardown(self, worker: Any) -> None:
         """Let go of it; the first of its pieces to go takes it along."""

@@ -8,6 +8,7 @@ Nothing here has state of its own; a marked array may be used from any thread, l
 from __future__ import annotations
 
 import copy as _copy
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
@@ -69,8 +70,8 @@ class MarkedArray(np.ndarray[Any, Any]):
         return _mark(self.view(np.ndarray).copy(order), self.capture_policy)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The plain view pickles itself, with protocol 5 as a buffer out of band.
-        return _mark, (self.view(np.ndarray), self.capture_policy)
+        # The plain array pickles itself, with protocol 5 as a buffer out of band.
+        return _mark, (unmarked(self), self.capture_policy)
 
 
 def _plain(value: Any) -> Any:
@@ -85,6 +86,34 @@ def _mark(array: np.ndarray[Any, Any], policy: Policy | None) -> MarkedArray:
     marked = array.view(MarkedArray)
     marked.capture_policy = policy
     return marked
+
+
+_views: dict[int, tuple[weakref.ref[MarkedArray], np.ndarray[Any, Any]]] = {}  # by the identity of the marked array
+
+
+def unmarked(array: MarkedArray) -> np.ndarray[Any, Any]:
+    """An array without its marker: the one that was marked, if that is the same, or else always the same view.
+
+    Picklers tell arrays apart by identity, and shall send one that is marked and used plainly once.
+    """
+    base = array.base
+    if type(base) is np.ndarray and _form(base) == _form(array):
+        return base
+    known = _views.get(id(array))
+    if known is not None and known[0]() is array and _form(known[1]) == _form(array):
+        return known[1]
+    number, view = id(array), array.view(np.ndarray)
+
+    def gone(reference: weakref.ref[MarkedArray], views: dict[int, Any] = _views) -> None:
+        if views.get(number, (None,))[0] is reference:
+            views.pop(number, None)
+
+    _views[number] = weakref.ref(array, gone), view
+    return view
+
+
+def _form(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 def live(array: np.ndarray[Any, Any]) -> MarkedArray:

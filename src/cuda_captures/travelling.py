@@ -26,7 +26,7 @@ import numpy as np
 from cuda_captures import arrivals
 from cuda_captures.discovery import discover
 from cuda_captures.host_copies import host_copy
-from cuda_captures.policy import MarkedArray, Policy, policy_of
+from cuda_captures.policy import MarkedArray, Policy, policy_of, unmarked
 from cuda_captures.settings import current as settings
 from cuda_captures.unpacking import Note, Reference, arrive
 
@@ -155,7 +155,7 @@ def array_of(value: Any) -> tuple[Any, Policy | None]:
         if value.dtype.hasobject or isinstance(value, np.ma.MaskedArray):
             return None, None
         if isinstance(value, MarkedArray):
-            return _unmarked(value), value.capture_policy
+            return unmarked(value), value.capture_policy
         return value, None
     if _on_device(value):
         return _copied(value), None
@@ -173,22 +173,6 @@ def _on_device(value: Any) -> bool:
         return False
 
 
-def _unmarked(array: MarkedArray) -> np.ndarray[Any, Any]:
-    """The array without its marker: the one that was marked, if that is the same, or always the same view.
-
-    Picklers tell arrays apart by identity: kernels that share a marked array shall send it once.
-    """
-    base = array.base
-    if type(base) is np.ndarray and _layout(base) == _layout(array):
-        return base
-    known = _views.get(id(array))
-    if known is not None and known[0]() is array and _layout(known[1]) == _layout(array):
-        return known[1]
-    number, view = id(array), array.view(np.ndarray)
-    _views[number] = arrivals.held_in(_views, number, array), view
-    return view
-
-
 def _copied(value: Any) -> np.ndarray[Any, Any]:
     """A device array in host memory; the copy that is being pickled already, if it is equal."""
     copy = host_copy(value)
@@ -202,7 +186,6 @@ def _copied(value: Any) -> np.ndarray[Any, Any]:
 
 
 _copies: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}  # by the identity of the device array
-_views: dict[int, tuple[weakref.ref[MarkedArray], np.ndarray[Any, Any]]] = {}
 
 
 def _layout(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
