@@ -11,7 +11,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 MAPS = Path("/proc/self/maps")
 STATUS = "/proc/self/status"
@@ -121,7 +121,7 @@ _maps = _OwnFile(str(MAPS))
 _status = _OwnFile(STATUS)
 
 
-def _ask(query: bytearray, descriptor: int) -> int:
+def _ask(query: bytearray, descriptor: int) -> Any:
     return fcntl.ioctl(descriptor, _PROCMAP_QUERY, query)
 
 
