@@ -390,6 +390,8 @@ def test_what_can_be_shared(cuda: Any) -> None:
         state[0] += table[0]
 
     dask.share(client, kernel, cuda_captures.snapshot(table))
+    if hasattr(kernel[1, 32], "dispatcher"):
+        dask.share(client, kernel[1, 32])
     assert [name.split()[2:4] for name in client.plugins] == [["f8", "(3,)"]]
     assert arrivals.content_key(table) in next(iter(client.plugins))
     dask.unshare(client)

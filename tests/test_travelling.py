@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import pickle
 import sys
+import textwrap
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -91,8 +93,25 @@ def test_kernels_that_share_an_array_send_it_once(cuda: Any) -> None:
     data, buffers = sent(kernels)
     assert [len(buffer) for buffer in buffers] == [table.nbytes]
     assert len(data) < 20_000
-    for dumps in (pickle.dumps, cloudpickle.dumps):
-        assert table.nbytes < len(dumps(kernels)) < table.nbytes + 40_000
+    assert table.nbytes < len(pickle.dumps(kernels)) < table.nbytes + 40_000
+
+
+def test_cloudpickle_does_as_pickle_does(cuda: Any) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle", reason="needs cloudpickle, of the extra `test`")
+    table = table_of(25.5)
+    one, other = reading(cuda, table), through_a_function(cuda, table)
+
+    def task(out):
+        one[1, 32](out)
+        return other, table
+
+    data = cloudpickle.dumps([task, one])
+    assert table.nbytes < len(data) < table.nbytes + 40_000
+    there, kernel = cloudpickle.loads(data)
+    cells = dict(zip(there.__code__.co_freevars, there.__closure__, strict=True))
+    assert cells["one"].cell_contents is kernel
+    assert captured(kernel) is captured(arrived(reading(cuda, table)))
+    assert not cells["table"].cell_contents.flags.writeable
 
 
 def test_a_marked_array_and_the_array_are_sent_once(cuda: Any) -> None:
@@ -146,6 +165,52 @@ def test_what_a_kernel_names_in_tuples_and_functions_and_modules_goes_along(cuda
     found = cells["tables"].cell_contents
     assert found[0] is found[1].high is cells["made"].cell_contents.table
     assert np.array_equal(found[1].low, other)
+
+
+def test_kernels_of_importable_modules_go_by_value_and_plain_functions_by_name(
+    cuda: Any, compiler: str, module: Any
+) -> None:
+    """As the compilers do it, with captures or without."""
+    source = """
+        table = np.linspace(0.0, 26.5, 50_000)
+
+        def plain(i):
+            return table[i]
+
+        @cuda.jit(device=True)
+        def inner(i):
+            return plain(i) + table[i]
+
+        @cuda.jit
+        def kernel(out):
+            out[0] = inner(1)
+    """
+    vars(module).update(cuda=cuda, np=np)
+    exec(textwrap.dedent(source), vars(module))
+    with_captures = arrived(module.kernel)
+    with disabled():
+        without = arrived(module.kernel)
+    if compiler == "numba-cuda-mlir":
+        assert without is module.kernel  # it knows by a number what came from this process
+        without = with_captures
+    for there in (with_captures, without):
+        space = there.py_func.__globals__
+        assert space is not vars(module)
+        assert space["inner"].py_func is not module.inner.py_func
+        assert space["inner"].py_func.__globals__["plain"] is module.plain
+    table = with_captures.py_func.__globals__["inner"].py_func.__globals__["table"]
+    assert arrivals.arrived(table)
+    assert np.array_equal(table, module.table)
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Without captures meanwhile."""
+    cuda_captures.disable()
+    try:
+        yield
+    finally:
+        cuda_captures.enable()
 
 
 def test_a_function_that_calls_itself_can_be_sent(cuda: Any) -> None:

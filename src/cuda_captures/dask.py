@@ -90,6 +90,7 @@ def _tables(things: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _arrays(thing: Any) -> Iterator[np.ndarray[Any, Any]]:
+    thing = getattr(thing, "dispatcher", thing)  # a configured kernel knows its own
     array, _ = array_of(thing)
     if array is not None:
         found = [array]
