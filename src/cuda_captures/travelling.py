@@ -80,6 +80,8 @@ class Luggage:
 
     def number(self, value: Any) -> int | None:
         """The number of an array, new or known; None for anything else."""
+        if type(value).__module__ == "builtins":  # most of what is pickled, and modules, whose attributes may be lazy
+            return None
         known = self._numbers.get(id(value))
         if known is not None:
             return known
