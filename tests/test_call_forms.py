@@ -143,7 +143,7 @@ def test_constants_of_eager_device_functions_that_are_too_many_together() -> Non
     one, other = (cuda_captures.constant(np.zeros(5000)) for _ in range(2))
     with device_to_compile_for():
         kernel, _ = made_of(source, one=one, other=other)
-        text = r"`one` \(40,000 bytes\), `other` \(40,000 bytes\); together 80,000(.|\n)*, in \w+\n +return \w+\[i\]\n +\^+"
+        text = r"`one` \(40,000 bytes\), `other` \(40,000 bytes\); together 80,000(.|\n)*return \w+\[i\]\n +\^+"
         with pytest.raises(cuda_captures.CaptureTypingError, match=text):
             kernel.code()
 
