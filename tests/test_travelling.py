@@ -518,7 +518,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_processes_of_multiprocessing_simulated(tmp_path: Path, method: str) -> None:
     run(tmp_path, PROGRAM.format(module="numba"), method, NUMBA_ENABLE_CUDASIM="1")
 
