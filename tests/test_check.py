@@ -59,6 +59,9 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
     f"from collections import namedtuple\nT = namedtuple('T', 'a b')\ntable = T(np.zeros(3), 1)"
     f"{kernel('out[i] = table.a[i]')}": [("array-in-tuple", "certain", "a named tuple T with 1 NumPy array")],
     f"table = (1, 2, 3){READ}": [],
+    "table = np.zeros(9)\ndef k(i): return table[i]\ncuda.compile(k, 'float64(int64)')": [
+        ("host-array", "certain", "compiled function `k` captures(.|\n)*instead: (.|\n)*compile_with_slots")
+    ],
     f"table = [1, 2]{READ}": [("container", "certain", r"a list(.|\n)*change one by one(.|\n)*np.array\(table\)")],
     f"table = [0] * 9{READ}": [("container", "certain", "a list")],
     f"table = {{1: 2}}{READ}": [("container", "certain", r"a dictionary(.|\n)*of keys and of values")],

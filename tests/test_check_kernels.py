@@ -70,7 +70,7 @@ FORMS = {
     "class A:\n    def build(self, f):\n        return cuda.jit(f)": "",
     "@cuda.reduce\ndef k(a, b): return a + b": "reduction `k`",
     "k = cuda.Reduce(lambda a, b: a + b)": "reduction (a lambda)",
-    "def k(x): return x\ncuda.compile_ptx(k, 'float64(float64)')": "device function `k`",
+    "def k(x): return x\ncuda.compile_ptx(k, 'float64(float64)')": "compiled function `k`",
     "@numba.vectorize(['f8(f8)'], target='cuda')\ndef k(x): return x": "ufunc `k`",
     "@numba.guvectorize(['void(f8[:])'], '(n)', target='cuda')\ndef k(x): pass": "ufunc `k`",
     "@numba.vectorize(['f8(f8)'])\ndef k(x): return x": "",

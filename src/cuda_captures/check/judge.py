@@ -61,6 +61,8 @@ class Judge:
         cured: bool = True,
     ) -> Finding:
         certainty, doubt = self.certainty(captured, values)
+        if self.function.kind == "compiled function" and cured:
+            fix, cured = texts.COMPILED_FIX, False
         return Finding(
             kind,
             certainty,

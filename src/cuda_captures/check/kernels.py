@@ -83,7 +83,8 @@ class CudaFunction:
     scope
         The scope that it makes.
     kind
-        ``"kernel"``, ``"device function"``, ``"ufunc"``, ``"reduction"`` or ``"function"``.
+        ``"kernel"``, ``"device function"``, ``"ufunc"``, ``"reduction"``, ``"function"``: one for the CPU that
+        another calls, or ``"compiled function"``: one that is given to ``cuda.compile`` or its like.
     application
         What compiles it.
     """
@@ -198,7 +199,7 @@ class _Search:
             return
         dotted = self.program.dotted(node, scope)
         kind = "kernel" if dotted & JIT else "reduction" if dotted & REDUCTION else ""
-        kind = kind or ("device function" if dotted & COMPILE else "")
+        kind = kind or ("compiled function" if dotted & COMPILE else "")
         if kind:
             yield Application(kind)
             return

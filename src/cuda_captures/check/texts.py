@@ -10,6 +10,11 @@ OR_ASK = (
     " `cuda.const.array_like({name})`."
 )
 
+COMPILED_FIX = (
+    "pass `{last}` to `{function}` as an argument; or compile it with `cuda_captures.compile_with_slots`, and fill the"
+    " slots: what `cuda.compile` gives holds captures whether or not `cuda_captures.enable()` is called."
+)
+
 OVER_LIMIT = (
     "numba copies a captured NumPy array into constant memory, which has 65,536 bytes: this does not compile, and ptxas"
     " names no variable."
