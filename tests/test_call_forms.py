@@ -451,6 +451,39 @@ def test_struct_models_of_the_user() -> None:
     is_followed(kernel, names, shared=False)
 
 
+def test_dataclasses_with_a_type_registered_by_their_author_are_left_to_it() -> None:
+    only("numba-cuda")
+    from dataclasses import dataclass
+
+    from numba.cuda import types
+    from numba.cuda.extending import core_models, overload, register_model, typeof_impl
+
+    @dataclass(frozen=True)
+    class Material:
+        table: Any
+
+    class MaterialType(types.Dummy):
+        pass
+
+    register_model(MaterialType)(core_models.OpaqueModel)
+    kind = MaterialType("Material")
+    typeof_impl.register(Material)(lambda value, context: kind)
+
+    source = """
+def get(material, i):
+    raise NotImplementedError
+
+@overload(get, target="cuda")
+def overload_of_get(material, i):
+    return (lambda material, i: 2.0 * i) if material is kind else None
+"""
+    names = {"material": Material(SIX), "kind": kind, "overload": overload}
+    kernel, _ = made_of(source + KERNEL.replace("get(i)", "get(material, i)"), **names)
+    assert result(kernel) == (2 * SIX).tolist()
+    assert not kernel.code().uses
+    assert any("`material` is of a type that was registered" in reason for reason in kernel.code().why_private)
+
+
 # ufuncs and reductions, which numba-cuda has
 
 

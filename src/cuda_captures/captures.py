@@ -67,7 +67,7 @@ class Capture:
 
     @property
     def recipe(self) -> Recipe:
-        """How :func:`~cuda_captures.places.follow` reaches it: steps that hold in another process too."""
+        """How :func:`~cuda_captures.recipes.follow` reaches it: steps that hold in another process too."""
         return (*self.origin.recipe, self.place.step)
 
     @property

@@ -28,9 +28,9 @@ from cuda_captures.places import (
     MemberPlace,
     ModulePlace,
     Place,
-    follow,
     function_of,
 )
+from cuda_captures.recipes import follow
 
 __all__ = [
     "MISSING",

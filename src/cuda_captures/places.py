@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
-from cuda_captures.members import frozen_fields, has_members, why_no_member
+from cuda_captures.members import frozen_fields
 
 
 class _Missing:
@@ -267,59 +267,6 @@ class MemberPlace(Place):
 
 
 EMPTY_CELL = "cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
-
-
-def follow(function: Any, recipe: Recipe) -> Place:
-    """Find a place again, from a function that has the same code as the one that the recipe was made for.
-
-    Parameters
-    ----------
-    function
-        A kernel: a Python function, or a dispatcher.
-    recipe
-        The steps, from a :class:`~cuda_captures.discovery.Capture`.
-
-    Raises
-    ------
-    LookupError
-        If a step leads nowhere.
-    """
-    value = function
-    place: Place | None = None
-    for step in recipe:
-        if place is not None:
-            value = place.peek()
-        place = _step(place, value, step)
-    if place is None:
-        raise LookupError("an empty recipe leads to no place")
-    return place
-
-
-def _step(place: Place | None, value: Any, step: Step) -> Place:
-    kind, name = step[0], step[1]
-    if kind == "module":
-        return ModulePlace(name)
-    if kind == "item":
-        if place is not None and isinstance(value, tuple) and name < len(value):
-            return place.item(name)
-    elif kind == "member":
-        if place is not None and has_members(value) and not why_no_member(value, name):
-            return place.member(name)
-    elif kind == "attribute":
-        if isinstance(value, ModuleType):
-            return AttributePlace(value, name)
-    else:
-        function = function_of(value)
-        if function is not None:
-            if kind == "global":
-                return GlobalPlace(function.__globals__, name)
-            if kind == "default":
-                return DefaultPlace(function, name, step[2])
-            if kind == "cell" and name in function.__code__.co_freevars:
-                assert function.__closure__ is not None
-                return CellPlace(function.__closure__[function.__code__.co_freevars.index(name)], name)
-    where = repr(value) if place is None else f"`{place.name}`"
-    raise LookupError(f"no {kind} {name!r} at {where}")
 
 
 def function_of(value: Any) -> FunctionType | None:
