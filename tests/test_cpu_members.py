@@ -381,6 +381,24 @@ def test_attributes_are_not_bound_by_kernels(statement: str) -> None:
         following(function(f"def kernel(out): {statement}", c=Open(ONE), bind=bind)).code()
 
 
+def test_objects_that_hold_each_other() -> None:
+    parent, child = SimpleNamespace(table=ONE), SimpleNamespace(table=TWO)
+    parent.child, child.parent = child, parent
+    assert result(following(kernel("node.child.parent.child.table[i]", node=parent))) == TWO.tolist()
+    source = """
+        @cuda.jit(device=True)
+        def get(node, i):
+            return node.table[i] + node.child.table[i]
+        def kernel(out):
+            i = cuda.grid(1)
+            out[i] = get(node, i)
+    """
+    assert result(following(function(source, node=parent))) == (ONE + TWO).tolist()
+    turning = following(function(source.replace("node.child.table", "node.child.parent.table"), node=parent))
+    with pytest.raises(cuda_captures.CaptureTypingError, match="attribute `parent` of a captured SimpleNamespace"):
+        turning.code()
+
+
 def test_a_refused_kernel_works_once_mended() -> None:
     config = SimpleNamespace(count=1)
     made = following(kernel("config.table[i] + config.count", config=config))

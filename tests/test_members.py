@@ -194,6 +194,16 @@ def test_a_field_that_was_never_set() -> None:
     assert captured(found) == {"config": "object", "config.table": "missing"}
 
 
+def test_objects_that_hold_each_other() -> None:
+    parent, child = SimpleNamespace(table=TABLE), SimpleNamespace(table=TABLE * 2)
+    parent.child, child.parent = child, parent
+    source = "def use(c): return c.child.table[0] + c.parent.table[0]\ndef kernel(i): return use(node)"
+    found = discover(made(source, node=parent))
+    assert [one.place.name for one in found.arrays] == ["node.table", "node.child.table"]
+    found = discover_in("node.child.parent.child.table[i]", node=parent)
+    assert [one.place.name for one in found.arrays] == ["node.child.parent.child.table"]
+
+
 def test_properties_and_methods_are_not_run() -> None:
     class Trap(SimpleNamespace):
         @property

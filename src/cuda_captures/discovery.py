@@ -188,7 +188,10 @@ class _Walk:
             for capture, reached, label in list(self.stored.values()):
                 for name in wanted:
                     place = _attribute_place(capture, name)
-                    if place is None or place.key in self.found.by_place or place.peek() is MISSING:
+                    if place is None or place.key in self.found.by_place:
+                        continue
+                    value = place.peek()
+                    if value is MISSING or _leads_back(capture, value):
                         continue
                     self.attributes(reached, capture, label, (name,))
                     more = True
@@ -211,6 +214,15 @@ def _attribute_place(owner: Capture, name: str) -> Place | None:
     if has_members(owner.value) and not why_no_member(owner.value, name):
         return owner.place.member(name)
     return None
+
+
+def _leads_back(owner: Capture | Reached, value: Any) -> bool:
+    """Whether an object is its owner, or an owner of that: following such attributes would never end."""
+    while isinstance(owner, Capture):
+        if owner.value is value and owner.kind == "object":
+            return True
+        owner = owner.origin
+    return False
 
 
 def _absolute(namespace: dict[str, Any], level: int, name: str) -> str:
