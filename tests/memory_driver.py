@@ -20,6 +20,8 @@ from cuda_captures.driver import Driver, DriverError, OutOfDeviceMemory
 
 _context_ids = itertools.count(1 << 20)  # as the real one does, never the same twice in a process
 
+HANDLE = 0x100  # of the first device's context
+
 Point = tuple[int, int]  # a stream, and how many of its works
 
 
@@ -201,6 +203,9 @@ class MemoryDriver:
             raise DriverError("cuCtxGetId", "CUDA_ERROR_INVALID_CONTEXT")
         return self.primary[self._stack[-1]]
 
+    def context_handle(self) -> int:
+        return HANDLE + self._stack[-1]
+
     def context_device(self) -> int:
         return self._stack[-1]
 
@@ -212,13 +217,13 @@ class MemoryDriver:
         return True
 
     def primary_retain(self, device: int) -> int:
-        return device
+        return HANDLE + device
 
     def primary_release(self, device: int) -> None:
         pass
 
     def context_push(self, context: int) -> None:
-        self._stack.append(context)
+        self._stack.append(context - HANDLE)
 
     def context_pop(self) -> None:
         self._stack.pop()
@@ -276,7 +281,7 @@ class MemoryDriver:
         for start, (context, data) in self.memory.items():
             if start <= address < start + len(data):
                 device = next(device for device, known in self.primary.items() if known == context)
-                return {"MEMORY_TYPE": 2, "IS_MANAGED": 0, "DEVICE_ORDINAL": device}[name]
+                return {"MEMORY_TYPE": 2, "IS_MANAGED": 0, "DEVICE_ORDINAL": 0, "CONTEXT": HANDLE + device}[name]
         return None
 
     # copies

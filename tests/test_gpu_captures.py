@@ -44,21 +44,6 @@ def read(cuda: Any, array: Any, kind: str = "host") -> Any:
     return out[: array.size].reshape(shape)
 
 
-def device_field(cuda: Any, table: Any, name: str) -> Any:
-    """A field of records on the device, as a strided device array."""
-    raw = cuda.to_device(table.view(np.uint8).reshape(-1))
-    view = table[name]
-    interface = {
-        **raw.__cuda_array_interface__,
-        "shape": view.shape,
-        "strides": view.strides,
-        "typestr": view.dtype.str,
-    }
-    interface["data"] = interface["data"][0] + table.dtype.fields[name][1], False
-    interface.pop("descr", None)
-    return cuda.from_cuda_array_interface(interface, owner=raw)
-
-
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "M8[D]", "m8[s]"]
 
 
@@ -135,20 +120,13 @@ def test_records(cuda: Any, compiler: str) -> None:
 def test_unaligned_fields(cuda: Any) -> None:
     table = np.zeros(5, [("a", "u1"), ("b", "f8"), ("c", "i2")])
     table["b"], table["c"] = np.arange(5) * 0.5, np.arange(5)
-
-    @cuda.jit
-    def argument(column, out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = column[i]
-
-    out = cuda.to_device(np.zeros(5))
-    argument[1, 32](device_field(cuda, table, "b"), out)
-    if not np.array_equal(out.copy_to_host(), table["b"]):
-        with pytest.raises(cuda_captures.CaptureTypingError, match=r"does not find the elements of `captured`"):
-            read(cuda, table["b"])
-        pytest.skip("this compiler reads other elements of an unaligned argument as well")
-    assert np.array_equal(read(cuda, table["b"]), table["b"])
+    try:
+        found = read(cuda, table["b"])
+    except cuda_captures.CaptureTypingError as refused:
+        if "does not find the elements of `captured`" not in str(refused):
+            raise
+        pytest.skip("this compiler takes every element for aligned")
+    assert np.array_equal(found, table["b"])
     assert np.array_equal(read(cuda, table["c"][::-1]), table["c"][::-1])
 
 

@@ -104,7 +104,7 @@ def test_at_once_from_two_threads(cuda: Any) -> None:
     def work(device: int) -> None:
         try:
             with cuda.gpus[device]:
-                barrier.wait()
+                barrier.wait(30)
                 for _ in range(100):
                     out = np.zeros(8)
                     kernel[1, 32](out)

@@ -11,7 +11,7 @@ import pytest
 
 from copies_in_memory import in_memory
 from cuda_captures import device, driver
-from cuda_captures.binding import Instance
+from cuda_captures.binding import IN_GRAPHS, Instance
 from cuda_captures.device import DeviceBuffer, enqueue_symbols
 from cuda_captures.spares import KEPT, Spares
 from memory_driver import MemoryDriver
@@ -82,6 +82,9 @@ def test_a_graph_is_not_made_to_wait(fake: MemoryDriver) -> None:
     one = instance(Spares(), object(), object(), device.current().record(0))
     fake.capturing.add(STREAM)
     one.launched_elsewhere(STREAM)
+    one.launched_elsewhere(STREAM)
     assert fake.read(slot.address, 8) == b"new slot"
+    assert [kept for kept in IN_GRAPHS if kept is one] == [one]  # a replay may come when the kernel is gone
+    IN_GRAPHS.remove(one)
     assert STREAM in fake.capturing
     assert fake.calls["stream_wait"] == 0

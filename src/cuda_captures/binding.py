@@ -50,6 +50,10 @@ UNREADABLE = (ValueError, AttributeError)
 
 CODES = CodeTable()
 
+# Module instances that graphs launch.  Nobody tells when a graph is gone, and replaying one whose module has been
+# unloaded is a crash.  Only ever added to, by launches.
+IN_GRAPHS: list[Instance] = []
+
 
 class Loaded(Protocol):
     """A module loaded into the current context."""
@@ -186,6 +190,7 @@ class Instance:
         "elsewhere",
         "filled",
         "held",
+        "in_graph",
         "launchable",
         "plain",
         "producers",
@@ -211,7 +216,7 @@ class Instance:
         filled: cuda_device.Event | None = None,
     ) -> None:
         self.spares: Spares | None = None
-        self.elsewhere = False
+        self.elsewhere = self.in_graph = False
         self.filled = filled
         self.context = context
         self.variant = variant
@@ -231,15 +236,25 @@ class Instance:
             self.spares.give(self.context, self.variant.code, self.launchable)
 
     def launched_elsewhere(self, stream: int) -> None:
-        """Have the next launch, on another stream than the legacy default one, come after the slots were filled."""
+        """Make ready for a launch on another stream than the legacy default one.
+
+        It must come after the slots were filled; and if it goes into a graph, which may be replayed when the kernel
+        is gone, the instance stays for the life of the process.
+        """
         self.elsewhere = True
+        if self.in_graph and self.filled is None:
+            return
+        capturing = cuda_device.is_capturing(stream)
+        if capturing and not self.in_graph:
+            self.in_graph = True
+            IN_GRAPHS.append(self)
         filled = self.filled
         if filled is None:
             return
         with cuda_device.relaxed_capture():
             if filled.done():
                 self.filled = None
-            elif cuda_device.is_capturing(stream):
+            elif capturing:
                 filled.synchronize()  # a graph cannot wait for what is outside of it
             else:
                 filled.hold(stream)

@@ -52,6 +52,8 @@ class Context:
     ----------
     id
         Given by the driver, never used again for another context.
+    handle
+        The driver's, which may be used again once the context is gone.
     device
         Ordinal of its device.
     launch
@@ -60,8 +62,9 @@ class Context:
     Kept for the life of the process, as it owns nothing but handles that go with the context.  Any thread may use it.
     """
 
-    def __init__(self, identifier: int, device: int) -> None:
+    def __init__(self, identifier: int, device: int, handle: int) -> None:
         self.id = identifier
+        self.handle = handle
         self.device = device
         self.launch: Launch | None = None
         self._events: list[int] = []  # append and pop are atomic: an event may come back from a finalizer
@@ -168,7 +171,8 @@ def current() -> Context:
     found = _contexts.get(identifier)
     if found is None:
         # Two threads may both get here: one of the two objects is kept by both.
-        found = _contexts.setdefault(identifier, Context(identifier, driver.calls.context_device()))
+        made = Context(identifier, driver.calls.context_device(), driver.calls.context_handle())
+        found = _contexts.setdefault(identifier, made)
     return found
 
 
@@ -348,9 +352,24 @@ def is_capturing(stream: int) -> bool:
 
 
 def ordinal_of(address: int) -> int | None:
-    """Ordinal of the device that an address has to do with; None for memory that the driver does not know."""
-    ordinal = driver.calls.pointer_attribute("DEVICE_ORDINAL", address)
-    return None if ordinal is None else int(ordinal)
+    """Ordinal of the device that an address has to do with; None for memory that the driver does not know.
+
+    By the context that the memory was allocated in: of the attribute DEVICE_ORDINAL, a driver was seen to say 0 for
+    memory of either device (580.159.04, two H200s of one virtual machine, 2026).  Memory of a pool has no context.
+    """
+    handle = driver.calls.pointer_attribute("CONTEXT", address)
+    if handle is None:
+        return None
+    if handle:
+        here = current()
+        if handle == here.handle:
+            return here.device
+        driver.calls.context_push(handle)
+        try:
+            return int(driver.calls.context_device())
+        finally:
+            driver.calls.context_pop()
+    return driver.calls.pointer_attribute("DEVICE_ORDINAL", address)  # type: ignore[no-any-return]
 
 
 def pointer_device(address: int) -> int | None:
@@ -362,8 +381,7 @@ def pointer_device(address: int) -> int | None:
         return None
     if driver.calls.pointer_attribute("IS_MANAGED", address):
         return None
-    ordinal = driver.calls.pointer_attribute("DEVICE_ORDINAL", address)
-    return None if ordinal is None else int(ordinal)
+    return ordinal_of(address)
 
 
 def page_locked(address: int) -> bool:

@@ -105,6 +105,9 @@ class Driver:
         """Of the current context; no two contexts of a process ever have the same."""
         return int(self._do("cuCtxGetId", 0))
 
+    def context_handle(self) -> int:
+        return int(self._do("cuCtxGetCurrent"))
+
     def context_device(self) -> int:
         return int(self._do("cuCtxGetDevice"))
 
@@ -162,7 +165,10 @@ class Driver:
         return int(self._do("cuMemHostGetDevicePointer", address, 0))
 
     def pointer_attribute(self, name: str, address: int) -> int | None:
-        """What the driver knows about an address; ``None`` for memory it has never heard of."""
+        """What the driver knows about an address; ``None`` for memory it has never heard of.
+
+        Ask :func:`cuda_captures.device.ordinal_of` for the device.
+        """
         attribute = getattr(self._binding.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
         code, value = self._binding.cuPointerGetAttribute(attribute, address)
         if code != 0:
