@@ -14,7 +14,7 @@ import pytest
 
 from conftest import COMPILERS, SIMULATOR, has_gpu
 from cuda_captures import backends
-from cuda_captures.inspecting import targets
+from cuda_captures.inspecting import importing, targets
 
 pytestmark = pytest.mark.skipif(SIMULATOR, reason="needs a compiler, not its simulator")
 
@@ -226,7 +226,7 @@ def test_a_file_of_a_package_is_imported_by_its_dotted_name(tmp_path: Path, monk
     (package / "beside.py").write_text("VALUE = 3\n")
     (package / "kernels.py").write_text("from .beside import VALUE\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    module = targets.imported(str(package / "kernels.py"))
+    module = importing.imported(str(package / "kernels.py")).module
     assert module.__name__ == "outer_of_test.inner.kernels"
     assert module.VALUE == 3
 
@@ -258,6 +258,19 @@ def test_a_program_that_needs_a_gpu_to_be_imported(tmp_path: Path, compiler: str
         "What the program does when it is imported needs a GPU. `cuda-captures check` looks through it without"
         " importing it.\n"
     )
+
+
+@pytest.mark.skipif(has_gpu(), reason="the kernel is launched where there is a GPU")
+def test_a_program_that_launches_when_it_is_imported(program: Path) -> None:
+    program.write_text(program.read_text() + "\nlater[1, 1](TABLE)\nSCALE = None\n")
+    done = command("program.py:look_up", cwd=program.parent)
+    assert done.returncode == 0, done.stderr
+    assert "program.py was imported up to where it needs a GPU; what it had made by then is shown.\n" in done.stderr
+    assert "    later[1, 1](TABLE)\n" in done.stderr
+    assert "compiled in, and followed: SCALE = 2.5\n" in done.stdout
+    done = command("program.py:absent", cwd=program.parent)
+    assert done.returncode == 2
+    assert "cuda-captures inspect: program.py cannot be imported:\n" in done.stderr
 
 
 @pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the simulator is a part of numba-cuda")

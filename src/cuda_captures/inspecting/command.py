@@ -11,6 +11,7 @@ import warnings
 from cuda_captures import backends
 from cuda_captures.inspecting import signatures, targets
 from cuda_captures.inspecting.deferring import deferring
+from cuda_captures.inspecting.importing import IMPORT_FAILED, imported
 from cuda_captures.inspecting.inspection import CompilationError, Inspection, inspect
 from cuda_captures.inspecting.targets import InspectionError
 from cuda_captures.report import Explanation
@@ -61,9 +62,14 @@ def inspected(target: str, signature: str | None, cc: str) -> tuple[list[Inspect
     capability = signatures.compute_capability(cc)
     name, kernel = targets.split(target)
     with deferring() as deferred, contextlib.redirect_stdout(sys.stderr):
-        module = targets.imported(name)
+        program = imported(name)
     compilers = tuple(one.module.partition(".")[0] for one in backends.COMPILERS)
-    kernels = targets.chosen(targets.kernels_in(module, compilers), kernel, name)
+    kernels = targets.kernels_in(program.module, compilers)
+    if program.stopped and (not kernels or (kernel is not None and kernel not in kernels)):
+        raise InspectionError(IMPORT_FAILED.format(name=name, error=program.stopped))
+    if program.stopped:
+        print(STOPPED.format(name=name, error=program.stopped), file=sys.stderr)
+    kernels = targets.chosen(kernels, kernel, name)
     if signature is not None:
         signatures.check(signature, next(iter(kernels.values())))
     found: list[Inspection] = []
@@ -111,6 +117,10 @@ def checked(found: list[Inspection], errors: list[CompilationError], limit: int)
     return status
 
 
+STOPPED = """\
+{name} was imported up to where it needs a GPU; what it had made by then is shown.
+{error}
+"""
 EXCEEDED = (
     "kernel `{name}`: its captures take {used:,} bytes of constant memory, and --max-constant-bytes allows {limit:,}"
 )
