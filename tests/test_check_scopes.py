@@ -61,6 +61,9 @@ def agree(module: Scope, text: str) -> int:
         for name in dict.fromkeys(node.id for node in scope.reads):
             if name.startswith("__") and not name.endswith("__"):
                 continue  # mangled in classes
+            if name not in table.get_identifiers():
+                assert sys.version_info >= (3, 12), "type parameters, in annotations, have a table of their own"
+                continue
             symbol = table.lookup(name)
             home = scope.resolve(name)
             if scope.parent is None:
