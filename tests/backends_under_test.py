@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from cuda_captures import backends
-from cuda_captures.binding import Variant
 from cuda_captures.session import compiling
+from cuda_captures.variants import Variant
 
 Array = np.ndarray[Any, Any]
 

@@ -63,7 +63,7 @@ class CapturedKernel:
     @property
     def compilations(self) -> int:
         """How many specialisations there are."""
-        return len(self.follower.codes)
+        return len(self.follower.specialisations.codes)
 
     def launch(self, *args: Any, grid: Any = 1, block: Any = 1, optimise: bool = True) -> None:
         """Run every thread with the names meaning what they mean now."""

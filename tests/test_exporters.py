@@ -231,7 +231,10 @@ def test_the_read_only_flag_is_respected_and_followed(slots: list[list[bytes]]) 
     kernel.launch()
     array.interface["data"] = (array.buffer.address, True)
     kernel.launch()
-    assert ["mutable" in key.text for key in (code.key for code in kernel.follower.codes) if key] == [True, False]
+    assert ["mutable" in key.text for key in (code.key for code in kernel.follower.specialisations.codes) if key] == [
+        True,
+        False,
+    ]
 
 
 @KINDS

@@ -186,7 +186,7 @@ def test_a_library_is_not_asked_again(follower: Any) -> None:
 
 @pytest.mark.skipif(SIMULATOR, reason="asks about a compiler")
 def test_code_is_shared_and_let_go_of(follower: Any) -> None:
-    from cuda_captures.binding import CODES
+    from cuda_captures.specialising import CODES
 
     def make(table: Any) -> Any:
         def kernel(out):  # type: ignore[no-untyped-def]

@@ -11,8 +11,8 @@ import pytest
 
 from copies_in_memory import in_memory
 from cuda_captures import device, driver
-from cuda_captures.binding import IN_GRAPHS, Instance
 from cuda_captures.device import DeviceBuffer, enqueue_symbols
+from cuda_captures.instances import IN_GRAPHS, Instance
 from cuda_captures.spares import KEPT, Spares
 from memory_driver import MemoryDriver
 

@@ -17,7 +17,6 @@ import numpy as np
 from cuda_captures import slots
 from cuda_captures.backends import backend_of
 from cuda_captures.backends.callers_code import CallersCode, Output
-from cuda_captures.binding import followed, value_token
 from cuda_captures.code import Use
 from cuda_captures.discovery import Discovery, Place, discover
 from cuda_captures.errors import CaptureError
@@ -26,6 +25,7 @@ from cuda_captures.session import Session
 from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout, array_signature
 from cuda_captures.slot_binding import Filling, SlotBinding, bind
+from cuda_captures.variants import followed, value_token
 
 Shapes = Literal["exact", "general"]
 # A name, what is equal for equal meanings, and the meaning, held because the token may know it by identity.

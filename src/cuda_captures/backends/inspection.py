@@ -8,11 +8,12 @@ from typing import Any
 
 from cuda_captures.advice import advice_for
 from cuda_captures.backends.rows import defined_at, rows_of
-from cuda_captures.binding import CODES, Follower
+from cuda_captures.binding import Follower
 from cuda_captures.code import Code
 from cuda_captures.key import Key
 from cuda_captures.misses import why_missed
 from cuda_captures.report import CaptureReport, Explanation, Level, Specialisation
+from cuda_captures.specialising import CODES
 
 Policies = str | Mapping[str, str] | None
 
@@ -58,11 +59,18 @@ def explanation_of(kernel: Kernel, code: Code, ptx: str, cubin: bytes) -> Explan
 
 def _facts(kernel: Kernel) -> dict[str, Any]:
     function = kernel.function
-    codes = [(signature, follower, code) for signature, follower in kernel.followers for code in follower.codes]
+    codes = [
+        (signature, follower, code)
+        for signature, follower in kernel.followers
+        for code in follower.specialisations.codes
+    ]
     rows = rows_of(function, kernel.policies, [code for _, _, code in codes])
     specialisations = tuple(specialisation(*one, kernel.on_disk or ()) for one in codes)
     used = max((one.constant_bytes + one.slot_bytes for one in specialisations), default=0)
-    keys = [[code.key for code in follower.codes if code.key is not None] for _, follower in kernel.followers]
+    keys = [
+        [code.key for code in follower.specialisations.codes if code.key is not None]
+        for _, follower in kernel.followers
+    ]
     return {
         "kernel": function.__name__,
         "where": defined_at(function),
@@ -77,10 +85,14 @@ def _facts(kernel: Kernel) -> dict[str, Any]:
 
 def specialisation(signature: str, follower: Follower, code: Code, on_disk: Iterable[Key]) -> Specialisation:
     """What a report says of one compilation."""
-    source = follower.sources.get(code, code.source)
+    source = follower.specialisations.sources.get(code, code.source)
     differs: tuple[str, ...] = ()
     if source == "compiled" and code.key is not None:
-        before = [one.key for one in (*CODES, *follower.codes) if one.key is not None and one.number < code.number]
+        before = [
+            one.key
+            for one in (*CODES, *follower.specialisations.codes)
+            if one.key is not None and one.number < code.number
+        ]
         differs = why_missed(code.key, [*before, *until(code.key, on_disk)])
     return Specialisation(
         signature=signature,
@@ -104,7 +116,7 @@ def levels(kernel: Kernel, specialisations: Sequence[Specialisation]) -> tuple[L
     """Where code was looked for before it was compiled, and how often it was there."""
     if not specialisations:
         return ()
-    kept = sum(follower.kept for _, follower in kernel.followers)
+    kept = sum(follower.specialisations.kept for _, follower in kernel.followers)
     sources = [one.source for one in specialisations if one.key is not None]
     compiled, shared, loaded = (sources.count(source) for source in ("compiled", "process", "disk"))
     private = len(specialisations) - len(sources)

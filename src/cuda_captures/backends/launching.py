@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cuda_captures import mirrors
-from cuda_captures.binding import Instance
 from cuda_captures.errors import CaptureError
+from cuda_captures.instances import Instance
 from cuda_captures.whereabouts import say_whose
 
 

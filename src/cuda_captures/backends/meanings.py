@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType
 from typing import Any
 
-from cuda_captures.binding import followed, value_token
 from cuda_captures.discovery import discover
 from cuda_captures.key import array_signature
 from cuda_captures.seen_functions import known_codes
 from cuda_captures.session import current
+from cuda_captures.variants import followed, value_token
 
 PLAIN = "plain"  # the meaning of what was compiled without a session
 

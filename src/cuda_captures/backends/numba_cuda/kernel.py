@@ -21,10 +21,11 @@ from cuda_captures.backends.argument_types import signature_text
 from cuda_captures.backends.key_options import options_of
 from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
-from cuda_captures.binding import Follower, Instance
+from cuda_captures.binding import Follower
 from cuda_captures.code import Code, Use
 from cuda_captures.device import enqueue_symbols, write_symbols
 from cuda_captures.discovery import Discovery
+from cuda_captures.instances import Instance
 from cuda_captures.key import Key
 from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling, current
@@ -71,7 +72,7 @@ def key_at_work(dispatcher: Any, sig: Any) -> Key:
     options = dict(dispatcher.targetoptions)
     captures = options.pop("captures", None)
     toolchain = NumbaCudaToolchain(dispatcher.py_func, argtypes, options, dispatcher)
-    return Follower(dispatcher.py_func, toolchain, captures).key()
+    return Follower(dispatcher.py_func, toolchain, captures).specialisations.key()
 
 
 class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
@@ -104,7 +105,7 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         captures = options.pop("captures", None)
         kernel: CaptureKernel = cls.__new__(cls)
         kernel._follow(dispatcher.py_func, tuple(code.product.signature.args), captures, options)
-        kernel._adopt(kernel.follower.adopt(code).code)
+        kernel._adopt(kernel.follower.specialisations.adopt(code).code)
         return kernel
 
     def _adopt(self, code: Code) -> None:

@@ -69,7 +69,7 @@ class Making:
             Where not all that the kernel sees can be identified.
         """
         toolchain = self.toolchain(argtypes, self.dispatcher.targetoptions)
-        code = cache.fetch(disk, argtypes, Follower(toolchain.py_func, toolchain, self.captures).key())
+        code = cache.fetch(disk, argtypes, Follower(toolchain.py_func, toolchain, self.captures).specialisations.key())
         return CaptureKernel(toolchain, self.captures, code) if code is not None else None
 
 

@@ -17,10 +17,11 @@ from cuda_captures.backends.argument_types import signature_text
 from cuda_captures.backends.key_options import options_of
 from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
-from cuda_captures.binding import Follower, Instance
+from cuda_captures.binding import Follower
 from cuda_captures.code import Code, Use
 from cuda_captures.discovery import Discovery
 from cuda_captures.errors import CaptureError
+from cuda_captures.instances import Instance
 from cuda_captures.key import Key
 from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling
@@ -96,7 +97,7 @@ class CaptureKernel:
         self.toolchain = toolchain
         self.follower = Follower(toolchain.py_func, toolchain, captures)
         self.codegen = toolchain.codegen
-        variant = self.follower.variant() if code is None else self.follower.adopt(code)
+        variant = self.follower.variant() if code is None else self.follower.specialisations.adopt(code)
         toolchain.asked = False
         self._adopt(variant.code)
 

@@ -1,0 +1,294 @@
+"""The specialisations of one kernel: which code the names call for, and where that comes from.
+
+``what do the names mean? → the same as before → another kernel's code → the disk cache's → compile``
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from cuda_captures.code import Code, CodeTable
+from cuda_captures.discovery import Capture, Discovery, discover, is_device_array
+from cuda_captures.errors import CapturePerformanceWarning, line_naming, pointer, warn_at
+from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
+from cuda_captures.policy import Policy, check_policies, policy_of
+from cuda_captures.seen_functions import why_not_shared
+from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
+from cuda_captures.settings import current as settings
+from cuda_captures.signature import Layout
+from cuda_captures.storage import of_numba
+from cuda_captures.toolchain import Toolchain
+from cuda_captures.variants import Constant, Variant, followed, frozen_of, value_token
+
+VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
+MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
+
+CODES = CodeTable()
+
+
+class Specialisations:
+    """Those of one kernel, for one tuple of argument types.
+
+    Parameters
+    ----------
+    function
+        The kernel's Python function.
+    toolchain
+        The backend's part.
+    policies
+        The kernel's ``captures=`` option.
+
+    Attributes
+    ----------
+    lock
+        Held while anything in here is read or changed; reentrant.
+    last
+        The specialisation that was used last.
+    kept, sources
+        For reports: how often a specialisation was there already, and where the code came from.
+    """
+
+    def __init__(self, function: Any, toolchain: Toolchain, policies: str | Mapping[str, str] | None) -> None:
+        check_policies(policies)
+        self.function = function
+        self.toolchain = toolchain
+        self.policies = policies
+        self.settings = settings()
+        self.lock = threading.RLock()
+        self.last: Variant | None = None
+        self._variants: OrderedDict[Hashable, Variant] = OrderedDict()
+        self._codes: dict[str, Code] = {}
+        self._values: dict[Hashable, set[Hashable]] = {}
+        self._also: list[FunctionType] = []  # what only compiling has come to, such as implementations of overloads
+        self.kept = 0  # times that a new meaning of the names had its specialisation already
+        self.sources: weakref.WeakKeyDictionary[Code, str] = weakref.WeakKeyDictionary()
+
+    def variant(self) -> Variant:
+        """The specialisation for what the names mean now; compiled if there is none."""
+        with self.lock:
+            return self.specialise()
+
+    def adopt(self, code: Code, discovery: Discovery | None = None) -> Variant:
+        """Take code that the disk cache had as the specialisation for what the names mean now."""
+        with self.lock:
+            discovery = discovery or discover(self.function)
+            layouts = self._layouts(discovery)
+            self.sources.setdefault(code, code.source)
+            return self._add(self._token(discovery, layouts), code, discovery)
+
+    @property
+    def codes(self) -> tuple[Code, ...]:
+        """The code of all specialisations, each once, in the order of their making."""
+        with self.lock:
+            private = [variant.code for variant in self._variants.values() if variant.code.key is None]
+            return (*self._codes.values(), *private)
+
+    def key(self, discovery: Discovery | None = None) -> Key:
+        """The key of the code that the kernel needs now.
+
+        Raises
+        ------
+        Unkeyable
+            With the reasons, each with a name.
+        """
+        discovery = discovery or discover(self.function)
+        return self._key(discovery, self._layouts(discovery))
+
+    def specialise(self) -> Variant:
+        """As :meth:`variant`, for who holds the lock."""
+        discovery = discover(self.function, self._also)
+        layouts = self._layouts(discovery)
+        token = self._token(discovery, layouts)
+        variant = self._variants.get(token)
+        if variant is not None:
+            self._variants.move_to_end(token)
+            self.kept += 1
+            variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
+        else:
+            known = len(self._also)
+            code = self._code(discovery, layouts)
+            if len(self._also) > known:
+                discovery = discover(self.function, self._also)
+                token = self._token(discovery, layouts)
+            variant = self._add(token, code, discovery)
+            self._warn_of_many_values(discovery)
+        self.last = variant
+        return variant
+
+    def _add(self, token: Hashable, code: Code, discovery: Discovery) -> Variant:
+        arrays = tuple((use, use.place_for(self.function)) for use in code.uses)
+        constants = tuple(
+            Constant(capture.place, self._signature(capture), contents, self._form)
+            for capture in discovery.arrays
+            if (contents := self._contents(discovery, capture)) is not None
+        )
+        variant = Variant(code, frozen_of(discovery, arrays), arrays, constants)
+        self._variants[token] = variant
+        while len(self._variants) > VARIANTS:
+            self._variants.popitem(last=False)
+        if code.key is not None:
+            self._codes[code.key.digest] = code  # kept: coming back to a value compiles nothing
+        self.last = variant
+        return variant
+
+    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
+        """The code for what the names mean now: another kernel's, the disk cache's, or compiled."""
+        try:
+            key = self._key(discovery, layouts)
+        except Unkeyable as unkeyable:
+            code = self._compile(discovery, layouts)
+            finish(code, None, unkeyable.reasons, discovery)
+            self.sources[code] = "compiled"
+            return code
+        shared = CODES.get(key)
+        if shared is not None:
+            self.sources.setdefault(shared, "process")
+            return shared
+        with self.toolchain.lock:
+            found = CODES.get(key)
+            source = "process" if found is not None else "disk"
+            found = found or self.toolchain.fetch(key)
+            if found is not None:
+                code = found
+            else:
+                source = "compiled"
+                code = self._compile(discovery, layouts)
+                finish(code, key, (), discovery)
+                if code.key is not None:
+                    self.toolchain.store(code)
+            if code.key is not None and not code.single:
+                CODES.add(code)
+            self.sources.setdefault(code, source)
+        return code
+
+    def _compile(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
+        session = self._session(discovery, layouts)
+        code = self.toolchain.compile(session)
+        if session.seen.others:  # found by nothing else; followed from now on
+            self._also += session.seen.others
+            code.why_private = (*code.why_private, *map(why_not_shared, session.seen.others))
+        return code
+
+    def _session(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Session:
+        return Session(discovery, self.policies, self.settings.host, layouts)
+
+    def _key(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Key:
+        unseen = [*self.toolchain.unseen(discovery), *map(why_not_shared, self._also)]
+        if unseen:
+            raise Unkeyable(unseen)
+        signature, options, target = self.toolchain.identity()
+        forms = {}
+        for capture in discovery.arrays:
+            form = self._signature(capture)
+            layout = layouts.get(capture.place.key)
+            forms[capture.place.key] = form if layout is None else form.general(layout)
+        return key_of(discovery, signature=signature, options=options, target=target, forms=forms)
+
+    def _signature(self, capture: Capture) -> Any:
+        return self._form(capture.place.name, capture.value)
+
+    def _form(self, name: str, array: Any) -> ArraySignature:
+        return array_signature(array, self._policy(name, array))
+
+    def _contents(self, discovery: Discovery, capture: Capture) -> bytes | None:
+        """The contents of an array that may be compiled in; None for one that is captured by reference."""
+        array = capture.value
+        if not isinstance(array, np.ndarray) or array.nbytes > CONSTANT_LIMIT or array.dtype.hasobject:
+            return None
+        if discovery.asks_for_constants or self._policy(capture.place.name, array) == "constant":
+            return array.tobytes()
+        return None
+
+    def _policy(self, name: str, array: Any) -> Policy:
+        if is_device_array(array):  # mapped and managed arrays too, which are NumPy arrays as well
+            return "live"
+        return policy_of(array, name, self.policies, self.settings.host)
+
+    def forms(self, variant: Variant, arrays: Sequence[Any]) -> list[ArraySignature] | None:
+        """The forms of arrays that the code of a specialisation can take; None if it cannot take one of them."""
+        forms = []
+        for (use, place), array in zip(variant.arrays, arrays, strict=True):
+            if not is_array(array):
+                return None
+            if not of_numba(array) or not array.dtype.isnative:
+                refuse_unreadable(array, place.name, self.function)
+            form = self._form(place.name, array)
+            if not use.signature.accepts(form):
+                return None
+            forms.append(form)
+        return forms
+
+    def _layouts(self, discovery: Discovery) -> dict[Hashable, Layout]:
+        """Which places need a general slot: those whose shape or strides have been seen to change."""
+        layouts: dict[Hashable, Layout] = {}
+        if not self._variants:
+            return layouts
+        known = [(use, place.key) for variant in self._variants.values() for use, place in variant.arrays]
+        for capture in discovery.arrays:
+            now = self._signature(capture)
+            for use, key in known:
+                if key != capture.place.key or not use.signature.same_kind(now):
+                    continue
+                if use.slot.general or not use.signature.accepts(now):
+                    before = layouts.get(key, now.layout)
+                    layouts[key] = before if before == use.signature.layout else "A"
+        return layouts
+
+    def _token(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Hashable:
+        """What tells specialisations of this kernel apart, cheaply."""
+        parts: list[Hashable] = []
+        for capture in discovery.captures:
+            if capture.kind == "array":
+                form = self._signature(capture)
+                layout = layouts.get(capture.place.key)
+                parts.append((capture.place.key, form if layout is None else form.general(layout)))
+                parts.append(self._contents(discovery, capture))
+            elif followed(capture):
+                parts.append((capture.place.key, value_token(capture)))
+        return tuple(parts)
+
+    def _warn_of_many_values(self, discovery: Discovery) -> None:
+        for capture in discovery.captures:
+            if capture.kind != "value":
+                continue
+            seen = self._values.setdefault(capture.place.key, set())
+            seen.add(value_token(capture))
+            if len(seen) == MANY_VALUES + 1:
+                name = capture.place.name
+                where = pointer(capture.function, name)
+                text = MANY.format(name=name, kernel=self.function.__name__, count=len(seen), where=where)
+                line = line_naming(capture.function.__code__, name)
+                warn_at(capture.function, line, text, CapturePerformanceWarning)
+
+
+def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:
+    """Make code shareable: recipes instead of places; or say why it stays private."""
+    lost = []
+    for use in code.uses:
+        assert use.place is not None
+        capture = discovery.by_place.get(use.place.key)
+        use.name = use.place.name
+        if capture is None:
+            lost.append(f"`{use.name}` was found while compiling, on no path from the kernel")
+        else:
+            use.recipe = capture.recipe
+    if key is None or lost or code.why_private:
+        code.why_private = (*reasons, *lost, *code.why_private)
+        return
+    for use in code.uses:
+        use.place = None
+    code.key = key
+
+
+MANY = """\
+`{name}` has had {count} values, and kernel `{kernel}` was compiled for each of them.
+  {where}
+Pass it as an argument, or capture a 0-d array (`{name} = np.array({name})`, read as `{name}[()]`), which is followed
+without compiling."""
