@@ -122,3 +122,23 @@ def test_arrays_of_a_peer_are_used_where_that_is_asked_for(fake: MemoryDriver) -
 def test_peer_is_true_or_false() -> None:
     with pytest.raises(TypeError, match=r"enable\(peer='yes'\): peer must be True or False"):
         cuda_captures.enable(peer="yes")  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_is_not_bound_is_refused_in_a_graph_before_anything_is_done(fake: MemoryDriver) -> None:
+    kernel = Kernel(written(TABLE, table=np.zeros(4)))
+    fake.capturing.add(STREAM)
+    message = (
+        r"`kernel` is launched on a stream that is being captured.*not bound.\n.*:2, in kernel\n(.|\n)*bind\(kernel"
+    )
+    with pytest.raises(CaptureError, match=message):
+        kernel.launch(STREAM)
+    assert kernel.toolchain.compilations == 0
+    assert fake.calls["mem_alloc"] == 0
+    fake.capturing.clear()
+    kernel.launch(STREAM)
+
+
+def test_a_kernel_that_captures_no_arrays_needs_no_binding(fake: MemoryDriver) -> None:
+    kernel = Kernel(written("def kernel():\n    pass\n"))
+    fake.capturing.add(STREAM)
+    kernel.launch(STREAM)

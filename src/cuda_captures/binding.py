@@ -17,7 +17,7 @@ from typing import Any
 from cuda_captures import device as cuda_device
 from cuda_captures import mirrors
 from cuda_captures.costs import warn_of_cost
-from cuda_captures.discovery import Place
+from cuda_captures.discovery import Place, discover
 from cuda_captures.errors import CaptureError
 from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.instances import Instance
@@ -114,10 +114,8 @@ class Follower:
                     forms = self.specialisations.forms(variant, arrays)
                     if forms is None:
                         arrays = None
-            if stream is not None and cuda_device.is_capturing(stream):
-                raise CaptureError(
-                    UNBOUND.format(kernel=self.function.__name__, where=where_first_named(self.function))
-                )
+            if stream is not None:
+                refuse_in_graph(self.function, stream)
             if arrays is None:
                 variant = self.specialisations.specialise()
                 arrays = [place.read() for _, place in variant.arrays]
@@ -236,6 +234,25 @@ class Follower:
                 peer=(NO_PEER if self._settings.peer else ASK_FOR_PEER).format(home=home, device=device),
             )
         )
+
+
+def refuse_in_graph(function: Any, stream: int) -> None:
+    """Refuse to compile, load or fill a kernel that captures arrays for a launch that goes into a graph.
+
+    Parameters
+    ----------
+    function
+        The kernel's Python function.
+    stream
+        Handle of the launch's stream.
+
+    Raises
+    ------
+    CaptureError
+        Before anything was done that the capture would not survive.
+    """
+    if cuda_device.is_capturing(stream) and discover(function).arrays:
+        raise CaptureError(UNBOUND.format(kernel=function.__name__, where=where_first_named(function)))
 
 
 def _unchanged(instance: Instance) -> bool:

@@ -11,16 +11,19 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
+from numba.cuda import launchconfig
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.dispatcher import CUDADispatcher
 
 from cuda_captures.backends.meanings import Meanings
+from cuda_captures.binding import refuse_in_graph
 from cuda_captures.discovery import discover
+from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling, current
 from cuda_captures.settings import current as settings
 
 from .kernel import CaptureKernel, dispatching
-from .target import with_default_stream
+from .target import stream_handle, with_default_stream
 
 upstream_compile = CUDADispatcher.compile
 upstream_compile_device = CUDADispatcher.compile_device
@@ -52,6 +55,9 @@ def end() -> None:
 
 def compile_kernel(self: Any, sig: Any) -> Any:
     """Compile a kernel for argument types, or load it from the disk cache."""
+    launch = launchconfig.current_launch_config()
+    if launch is not None and (stream := stream_handle(launch.stream)) not in LEGACY:
+        refuse_in_graph(self.py_func, stream)
     with dispatching(self):
         return upstream_compile(self, sig)
 

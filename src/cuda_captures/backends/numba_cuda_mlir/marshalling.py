@@ -19,8 +19,12 @@ from numba_cuda_mlir.descriptor import MLIRDispatcher, _ArgMarshaller
 from numba_cuda_mlir.errors import UserFacingInternalCompilerError
 from numba_cuda_mlir.numba_cuda.core.compiler_lock import global_compiler_lock
 
+from cuda_captures.binding import refuse_in_graph
+from cuda_captures.ordering import LEGACY
+
 from .dispatcher import kernel_in, recompile_plain
 from .kernel import CaptureKernel
+from .target import stream_handle
 
 upstream_launch = _ArgMarshaller._launch
 
@@ -127,6 +131,9 @@ def compiled(
     """Upstream's compile result for a launch; with upstream's rules of which may be used for which types."""
     result = found(dispatcher, marshaller, argtypes, args, values)
     if result is None:
+        stream = stream_handle(marshaller._launch_stream, args)
+        if stream not in LEGACY:
+            refuse_in_graph(dispatcher.py_func, stream)
         cubin, *_ = dispatcher._compile_impl(list(args))
         result = found(dispatcher, marshaller, argtypes, args, values)
         if result is None:  # arguments are converted
