@@ -7,6 +7,7 @@ from typing import Protocol
 
 from cuda_captures.device import page_locked
 from cuda_captures.extents import Array, Extent
+from cuda_captures.pages import PAGE
 from cuda_captures.spans import Range
 from cuda_captures.watch import watch
 
@@ -93,4 +94,9 @@ def locked_since(found: Noticing, start: int, ranges: Iterable[Range]) -> bool:
     """
     if found.way != "pages":
         return False
-    return any(page_locked(start + low) or page_locked(start + high - 1) for low, high in list(ranges)[:PROBES])
+    return any(_locked(start + low, start + high - 1) for low, high in list(ranges)[:PROBES])
+
+
+def _locked(first: int, last: int) -> bool:
+    # Memory is page-locked by pages, and asking costs as much as sending one.
+    return page_locked(first) or (first // PAGE != last // PAGE and page_locked(last))
