@@ -10,6 +10,7 @@ import numpy as np
 
 from cuda_captures import device, driver, mirrors, staging
 from cuda_captures.extents import extent
+from cuda_captures.instances import IN_GRAPHS
 from cuda_captures.mirrors import LAUNCH_LOCK, acquire
 from memory_driver import MemoryDriver
 
@@ -21,6 +22,7 @@ def in_memory(**options: Any) -> Iterator[MemoryDriver]:
         yield fake
     finally:
         fake.streams.clear()  # the kernels that were launched hold what they use
+        IN_GRAPHS.clear()
         gc.collect()
         install(before)
 

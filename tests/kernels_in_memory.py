@@ -15,11 +15,13 @@ from typing import Any
 from cuda_captures import device
 from cuda_captures.backends.inspection import Kernel as Inspected
 from cuda_captures.backends.inspection import report_of
-from cuda_captures.backends.launching import launch_with_copies
+from cuda_captures.backends.launching import launch_with_copies, make_ready
 from cuda_captures.binding import Follower
 from cuda_captures.code import Code, Use
 from cuda_captures.discovery import Discovery
+from cuda_captures.instances import Instance
 from cuda_captures.key import Key
+from cuda_captures.ordering import LEGACY
 from cuda_captures.report import CaptureReport
 from cuda_captures.session import Session
 
@@ -58,7 +60,7 @@ class Toolchain:
         self.compilations = 0
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
-        return "()", {}, {"backend": "memory"}
+        return "()", {"written": tuple(self.written)}, {"backend": "memory"}
 
     def unseen(self, discovery: Discovery) -> list[str]:
         return []
@@ -122,9 +124,21 @@ class Kernel:
         context = device.current()
         follower = self.follower
         instance = follower.current(context) or follower.rebind(context, stream)
+        if stream not in LEGACY:
+            instance.launched_elsewhere(stream)
         launch_with_copies(
             instance, stream, None, lambda loaded: run(), lambda: follower.rebind(context, stream), self.function
         )
+
+    def bind(self, stream: int = 0) -> None:
+        """Do all that a launch does, but the launch."""
+        context = device.current()
+        make_ready(self.follower.rebind(context), stream, lambda: self.follower.rebind(context), self.function)
+
+    @property
+    def instance(self) -> Instance:
+        """What the last launch in this context used."""
+        return self.follower._bound[id(device.current())]
 
     def report(self) -> CaptureReport:
         disk = self.toolchain.disk

@@ -295,6 +295,12 @@ class Mirror:
         if self.superseded:
             self._lost()
 
+    def unused(self) -> None:
+        """Note that the launch that :meth:`refresh` was for is not made."""
+        self._launching = False
+        if self.superseded:
+            self._lost()
+
     def copy_back(self, array: Array, stream: int, owner: Any = None) -> None:
         """Wait for a stream, then put what its kernels wrote into an array's elements.
 
@@ -305,16 +311,36 @@ class Mirror:
         CaptureTypingError
             If the array is read-only by now.
         CaptureError
-            If the kernel failed.  The array's elements may have been written in part.
+            If the kernel failed.  The array's elements may have been written in part; the next launch gets them as
+            they are.
         """
-        if stream not in LEGACY and is_capturing(stream):
-            raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
-        driver.calls.stream_synchronize(stream)  # holding no lock
-        with self._lock, relaxed_capture():
-            self._return(array, stream)
-            _, count = self._unreturned.pop(id(array), (array, 0))
-            if count > 1:
-                self._unreturned[id(array)] = array, count - 1
+        try:
+            if stream not in LEGACY and is_capturing(stream):
+                raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
+            driver.calls.stream_synchronize(stream)  # holding no lock
+            with self._lock, relaxed_capture():
+                self._return(array, stream)
+                self._not_due(array)
+        except BaseException:
+            self.forsake(array)
+            raise
+
+    def _not_due(self, array: Array) -> None:
+        _, count = self._unreturned.pop(id(array), (array, 0))
+        if count > 1:
+            self._unreturned[id(array)] = array, count - 1
+
+    def forsake(self, array: Array) -> None:
+        """Give up what a launch may have written to an array: what the host has is what counts, and is sent again."""
+        with self._lock:
+            self._not_due(array)
+            roots = self.roots
+            if self.superseded or not roots:
+                return
+            self.superseded = True  # unless it can be watched anew
+            self._unwatch()
+            self._watch = self._watched(roots)
+            self.superseded = False
 
     def _return_all(self, stream: int) -> None:
         """Bring home what kernels of other threads wrote; they will find it done."""

@@ -136,6 +136,15 @@ class Instance:
         """
         if self.written and stream not in LEGACY and cuda_device.is_capturing(stream):
             self._refuse_in_graph()
+        ready = False
+        try:
+            ready = self._refreshed(stream)
+        finally:
+            if not ready:
+                self.unused()
+        return ready
+
+    def _refreshed(self, stream: int) -> bool:
         for mirror in self.copies:
             if mirror.superseded:
                 return False
@@ -145,6 +154,11 @@ class Instance:
             if producer is not None:
                 wait_for_producer(producer, stream)
         return not any(mirror.superseded for mirror in self.copies)
+
+    def unused(self) -> None:
+        """Note that the launch that the copies were made ready for is not made."""
+        for mirror in self.copies:
+            mirror.unused()
 
     def _refuse_in_graph(self) -> None:
         for mirror, reference in self.written:
@@ -163,11 +177,27 @@ class Instance:
         return [array for one, reference in self.written if one is mirror and (array := reference()) is not None]
 
     def copy_back(self, stream: int, owner: Any) -> None:
-        """Put what the kernel wrote into the NumPy arrays; waits for the stream if there is any."""
+        """Put what the kernel wrote into the NumPy arrays; waits for the stream if there is any.
+
+        An array that cannot be written does not keep the others from it.
+        """
+        failed: BaseException | None = None
         for mirror, reference in self.written:
             array = reference()
             if array is not None:
-                mirror.copy_back(array, stream, owner)
+                try:
+                    mirror.copy_back(array, stream, owner)
+                except BaseException as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def forsake(self) -> None:
+        """Give up what a launch that failed may have written to the copies."""
+        for mirror, reference in self.written:
+            array = reference()
+            if array is not None:
+                mirror.forsake(array)
 
     def copied(self) -> list[tuple[Place, np.ndarray[Any, Any], mirrors.Mirror]]:
         """The captured NumPy arrays that are still there, each with its place and its device copy."""

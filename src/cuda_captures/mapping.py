@@ -197,6 +197,12 @@ class MappedMirror:
     def used(self, stream: int, owner: Any, capturing: bool | None = None, writes: Any = ()) -> None:
         """Nothing to note: before the pages go, the whole device is waited for."""
 
+    def unused(self) -> None:
+        """Nothing to note."""
+
+    def forsake(self, array: Array) -> None:
+        """Nothing to give up: what a kernel writes is in the array."""
+
     def copy_back(self, array: Array, stream: int, owner: Any = None) -> None:
         """Nothing to copy: what the kernel wrote is in the array once the stream is synchronised."""
 

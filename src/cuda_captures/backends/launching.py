@@ -8,6 +8,7 @@ from typing import Any
 from cuda_captures import mirrors
 from cuda_captures.errors import CaptureError
 from cuda_captures.instances import Instance
+from cuda_captures.ordering import LEGACY
 from cuda_captures.whereabouts import say_whose
 
 
@@ -41,12 +42,40 @@ def launch_with_copies(
             with mirrors.LAUNCH_LOCK:  # no other thread's update falls between refreshing and launching
                 if instance.ready(stream):
                     try:
-                        start(instance.launchable)
-                    finally:
-                        instance.launched(stream, owner)
+                        try:
+                            start(instance.launchable)
+                        finally:
+                            instance.launched(stream, owner)
+                    except BaseException:
+                        instance.forsake()  # nobody brings home what it may have written
+                        raise
                     break
             instance = rebind()
+            if stream not in LEGACY:
+                instance.launched_elsewhere(stream)
         instance.copy_back(stream, owner)
+    except CaptureError as error:
+        say_whose(error, kernel, instance.copied())
+        raise
+
+
+def make_ready(instance: Instance, stream: int, rebind: Callable[[], Instance], kernel: Any) -> Instance:
+    """Bring the copies of a module instance up to date ahead of a launch.
+
+    Parameters are those of :func:`launch_with_copies`.
+
+    Returns
+    -------
+    Instance
+        The one that is ready: another, if a copy has been replaced by a larger one.
+    """
+    try:
+        while True:
+            with mirrors.LAUNCH_LOCK:
+                if instance.ready(stream):
+                    instance.unused()
+                    return instance
+            instance = rebind()
     except CaptureError as error:
         say_whose(error, kernel, instance.copied())
         raise

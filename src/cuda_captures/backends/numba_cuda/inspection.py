@@ -10,6 +10,7 @@ from numba.cuda.descriptor import cuda_target
 
 from cuda_captures.backends.cached_keys import keys_in
 from cuda_captures.backends.inspection import Kernel, explanation_of, report_of
+from cuda_captures.backends.launching import make_ready
 from cuda_captures.binding import Follower
 from cuda_captures.report import CaptureReport, Explanation
 
@@ -23,7 +24,8 @@ def bind(kernel: Any, args: tuple[Any, ...]) -> None:
     with dispatching(dispatcher):
         compiled = dispatcher.compile(tuple(dispatcher.typeof_pyval(arg) for arg in args))
     if isinstance(compiled, CaptureKernel):
-        compiled.bound().ready(stream_handle(getattr(kernel, "stream", 0)))
+        stream = stream_handle(getattr(kernel, "stream", 0))
+        make_ready(compiled.bound(), stream, compiled.bound, dispatcher.py_func)
 
 
 def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Explanation:

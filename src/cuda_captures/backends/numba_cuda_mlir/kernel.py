@@ -15,7 +15,7 @@ from numba_cuda_mlir.numba_cuda.cudadrv.linkable_code import LinkableCode
 
 from cuda_captures.backends.argument_types import signature_text
 from cuda_captures.backends.key_options import options_of
-from cuda_captures.backends.launching import launch_with_copies
+from cuda_captures.backends.launching import launch_with_copies, make_ready
 from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower
 from cuda_captures.code import Code, Use
@@ -148,9 +148,9 @@ class CaptureKernel:
             self._adopt(instance.launchable.code)
         if not default and (handle := target.stream_handle(stream, args)) not in LEGACY:
             instance.launched_elsewhere(handle)
-        geometry = geometry_of(marshaller, self.code.product.shared_memory)
         if instance.plain:
-            instance.launchable.configured(geometry)(*args)
+            bound = instance.launchable
+            bound.configured(geometry_of(marshaller, bound.code.product.shared_memory))(*args)
             return
         handle = target.stream_handle(marshaller._launch_stream, args)
         with target.inside(context):
@@ -158,7 +158,7 @@ class CaptureKernel:
                 instance,
                 handle,
                 marshaller._stream_ref or marshaller._launch_stream,
-                lambda bound: bound.configured(geometry)(*args),
+                lambda bound: bound.configured(geometry_of(marshaller, bound.code.product.shared_memory))(*args),
                 lambda: self.bound(context, handle),
                 self.toolchain.py_func,
             )
@@ -168,7 +168,8 @@ class CaptureKernel:
         context = target.context_for(args)
         instance = self.bound(context)
         with target.inside(context):
-            instance.ready(target.stream_handle(marshaller._launch_stream, args))
+            stream = target.stream_handle(marshaller._launch_stream, args)
+            instance = make_ready(instance, stream, lambda: self.bound(context), self.toolchain.py_func)
             instance.launchable.load(args)
 
 
