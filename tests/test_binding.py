@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,6 +118,133 @@ def test_arrays_of_a_peer_are_used_where_that_is_asked_for(fake: MemoryDriver) -
             Kernel(function).launch()
     finally:
         settings.install(before)
+
+
+SAME_BYTES = {
+    "dtype": np.zeros(4, np.int64),
+    "shape": np.zeros((2, 2)),
+    "dtype and shape": np.zeros(8, np.float32),
+    "dtype of a record": np.zeros(4, [("a", np.float64)]),
+}
+
+
+@pytest.mark.parametrize("other", SAME_BYTES.values(), ids=SAME_BYTES)
+def test_another_constant_of_the_same_bytes_is_another_constant(fake: MemoryDriver, other: Any) -> None:
+    function = written(TABLE, table=cuda_captures.constant(np.zeros(4)))
+    kernel = Kernel(function)
+    kernel.launch()
+    before = kernel.instance.variant
+    function.__globals__["table"] = cuda_captures.constant(np.zeros(4))  # the same in all
+    kernel.launch()
+    assert kernel.instance.variant is before
+    function.__globals__["table"] = cuda_captures.constant(other)
+    kernel.launch()
+    assert kernel.instance.variant is not before
+    assert kernel.instance.variant.constants[0].form.dtype == other.dtype
+
+
+@pytest.mark.parametrize("other", [np.zeros(1), np.float64(0)], ids=["live", "scalar"])
+def test_what_has_the_bytes_of_a_constant_and_is_none(fake: MemoryDriver, other: Any) -> None:
+    function = written(TABLE, table=cuda_captures.constant(np.zeros(1)))
+    kernel = Kernel(function)
+    kernel.launch()
+    before = kernel.instance.variant
+    function.__globals__["table"] = other
+    kernel.launch()
+    assert kernel.instance.variant is not before
+
+
+@pytest.mark.filterwarnings("ignore:.*dtype:DeprecationWarning")
+def test_the_dtype_of_a_constant_changed_in_place(fake: MemoryDriver) -> None:
+    table = cuda_captures.constant(np.zeros(4))
+    kernel = Kernel(written(TABLE, table=table))
+    kernel.launch()
+    table.dtype = np.dtype(np.int64)
+    kernel.launch()
+    assert kernel.instance.variant.constants[0].form.dtype == np.int64
+
+
+@pytest.mark.parametrize("mark", [cuda_captures.live, cuda_captures.constant])
+def test_fields_that_got_other_names_in_place(fake: MemoryDriver, mark: Any) -> None:
+    table = mark(np.zeros(4, [("x", np.float64), ("y", np.float64)]))
+    kernel = Kernel(written(TABLE, table=table))
+    kernel.launch()
+    before = kernel.instance.variant
+    table.dtype.names = ("y", "x")
+    kernel.launch()
+    after = kernel.instance.variant
+    assert after is not before
+    table.dtype.names = ("x", "y")
+    kernel.launch()
+    assert kernel.instance.variant is before
+    kernel.launch()
+    assert kernel.instance.variant is before
+
+
+def test_an_attribute_that_its_module_makes_needs_one_module(
+    fake: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lazy, made = types.ModuleType("lazy"), {"table": np.zeros(4)}
+
+    def make(name: str) -> Any:
+        if name not in made:
+            raise AttributeError(name)
+        return made[name]
+
+    lazy.__getattr__ = make  # type: ignore[method-assign]
+    kernel = Kernel(written("def kernel():\n    lazy.table[0] = 1\n", lazy=lazy))
+    loaded = loads(kernel, monkeypatch)
+    for _ in range(3):
+        kernel.launch(STREAM)
+    assert len(loaded) == 1
+    made["table"] = np.ones(4)
+    kernel.launch(STREAM)
+    (array,) = (reference() for reference in kernel.instance.arrays if reference)
+    assert array is made["table"]
+    lazy.table = np.full(4, 2.0)  # type: ignore[attr-defined]
+    kernel.launch(STREAM)
+    (array,) = (reference() for reference in kernel.instance.arrays if reference)
+    assert array is lazy.table  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def unfollowed() -> Iterator[None]:
+    before = settings.install(settings.Settings(follow=False))
+    yield
+    settings.install(before)
+
+
+@pytest.mark.usefixtures("unfollowed")
+def test_what_was_captured_first_stays_when_its_copy_is_replaced(fake: MemoryDriver) -> None:
+    root = np.zeros(1 << 20)
+    first = root[:100]
+    function = written(TABLE, table=first)
+    kernel = Kernel(function)
+    kernel.launch()
+    function.__globals__["table"] = np.ones(100)
+    Kernel(written(TABLE, table=root)).launch()
+    kernel.launch()
+    (array,) = (reference() for reference in kernel.instance.arrays if reference)
+    assert array is first
+    fake.use(1)
+    kernel.launch()  # nor on another device
+    (array,) = (reference() for reference in kernel.instance.arrays if reference)
+    assert array is first
+
+
+@pytest.mark.usefixtures("unfollowed")
+@pytest.mark.filterwarnings("ignore:.*shape:DeprecationWarning")
+def test_an_array_that_is_not_followed_and_has_another_shape(fake: MemoryDriver) -> None:
+    root = np.zeros(1 << 20)
+    table = root[:100]
+    kernel = Kernel(written(TABLE, table=table))
+    kernel.launch()
+    table.shape = (10, 10)
+    Kernel(written(TABLE, table=root)).launch()  # its copy is replaced
+    with pytest.raises(CaptureError, match=r"`table`, which kernel `kernel` captures, has got other memory, shape"):
+        kernel.launch()
+    table.shape = (100,)
+    kernel.launch()
 
 
 def test_peer_is_true_or_false() -> None:

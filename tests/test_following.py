@@ -87,10 +87,14 @@ def test_arrays_are_not_kept() -> None:
 
 def test_constants_by_contents() -> None:
     array = np.arange(3.0)
-    unchanged = unchanged_predicate([], [(GlobalPlace({"a": array}, "a"), array.tobytes())])
+    before, names = array.tobytes(), {"a": array}
+    place = GlobalPlace(names, "a")
+    unchanged = unchanged_predicate([], [(place, before, lambda: place.read().tobytes() == before)])
     assert unchanged()
     array[1] = 9
     assert not unchanged()
+    names["a"] = np.arange(3.0)
+    assert unchanged()
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Follower:
         self._lock = self.specialisations.lock
         self._bound: dict[int, Instance] = {}  # by context
         self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
-        self._pinned: list[Any] = []
+        self._stays: tuple[Variant, list[Any]] | None = None  # what was captured first, where names are not followed
         self._spares = Spares()
 
     def variant(self) -> Variant:
@@ -105,15 +105,19 @@ class Follower:
         """
         with self._lock:
             variant, arrays, forms = self.specialisations.last, None, None
-            if variant is not None:
+            if self._stays is not None:
+                variant, arrays = self._stays
+            elif variant is not None:
                 arrays = variant.read_arrays()
-                if arrays is not None:
-                    instance = self._known(context, variant, arrays)
-                    if instance is not None:
-                        return instance
-                    forms = self.specialisations.forms(variant, arrays)
-                    if forms is None:
-                        arrays = None
+            if variant is not None and arrays is not None:
+                instance = self._known(context, variant, arrays)
+                if instance is not None:
+                    return instance
+                forms = self.specialisations.forms(variant, arrays)
+                if forms is None:
+                    if self._stays is not None:
+                        self._refuse_changed(variant, arrays)
+                    arrays = None
             if stream is not None:
                 refuse_in_graph(self.function, stream)
             if arrays is None:
@@ -196,9 +200,10 @@ class Follower:
         if self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
             parts = [array for (_, place), array in zip(variant.arrays, arrays, strict=True) if place.root is not place]
-            unchanged = unchanged_predicate(names, [(one.place, one.contents) for one in variant.constants], parts)
+            constants = [(one.place, one.contents, one.holds) for one in variant.constants]
+            unchanged = unchanged_predicate(names, constants, parts)
         else:
-            self._pinned.extend(arrays)  # what was captured first stays, whoever else lets go of it
+            self._stays = variant, list(arrays)  # whoever else lets go of them
             places = [place for _, place in variant.arrays]
             unchanged = staying_predicate(list(zip(places, arrays, strict=True)), self._refuse_moved)
         kernel = loaded.launchable
@@ -210,6 +215,11 @@ class Follower:
         for mirror in copies.values():
             mirror.users[instance] = self.function.__name__
         return instance
+
+    def _refuse_changed(self, variant: Variant, arrays: Sequence[Any]) -> None:
+        for (use, place), array in zip(variant.arrays, arrays, strict=True):
+            if self.specialisations.form(use, place, array) is None:
+                self._refuse_moved(place)
 
     def _refuse_moved(self, place: Place) -> None:
         raise CaptureError(

@@ -21,7 +21,7 @@ from cuda_captures.storage import storage_check
 
 def unchanged_predicate(
     expected: Sequence[tuple[Place, object]],
-    constants: Sequence[tuple[Place, bytes]] = (),
+    constants: Sequence[tuple[Place, bytes, Callable[[], bool]]] = (),
     parts: Sequence[object] = (),
 ) -> Callable[[], bool]:
     """A function that tells whether each place still holds the object that it held.
@@ -31,7 +31,8 @@ def unchanged_predicate(
     expected
         Places with what they hold now.  Places inside tuples are covered by the tuple's.
     constants
-        Places of arrays whose contents were compiled in, with these.  They are small; comparing takes microseconds.
+        Places of arrays whose contents were compiled in, each with these, and with what tells whether the array that
+        is there now has them and the form that was compiled in.  They are small; comparing takes microseconds.
     parts
         Arrays inside of what is expected.  They are the same while that is, but may get another form or other memory.
 
@@ -60,10 +61,18 @@ def unchanged_predicate(
         if check is not None:
             names[f"cp{number}"] = check
             tests.append(f"cp{number}()")
-    for number, (place, contents) in enumerate(constants):
-        names[f"r{number}"] = place.read
-        names[f"b_{number}"] = contents
-        tests.append(f"r{number}().tobytes() == b_{number}")
+    for number, (place, contents, holds) in enumerate(constants):
+        names[f"h{number}"] = holds
+        array = place.peek()
+        if isinstance(array, np.ndarray):
+            form = _form(array, f"c{number}", names)
+            if holds():  # else another thread has just bound something else, or changed the form
+                names[f"r{number}"] = place.read
+                names[f"b_{number}"] = contents
+                same = f"(a := r{number}()) is wc{number}() and {form} and a.tobytes() == b_{number}"
+                tests.append(f"({same} or h{number}())")
+                continue
+        tests.append(f"h{number}()")
     return _maker(tuple(names), " and ".join(tests) or "True")(*names.values())
 
 
@@ -93,9 +102,13 @@ def _form(array: np.ndarray[Any, Any], number: str, names: dict[str, object]) ->
     names[f"w{number}"] = weakref.ref(array)
     names[f"s{number}"], names[f"t{number}"] = array.shape, array.strides
     names[f"d{number}"], names[f"f{number}"] = array.dtype, array.flags.writeable
-    return (
+    test = (
         f"a.shape == s{number} and a.strides == t{number} and a.dtype is d{number} and a.flags.writeable is f{number}"
     )
+    if array.dtype.names is None:
+        return test
+    names[f"m{number}"] = array.dtype.names  # fields of a record can be given other names in place
+    return f"{test} and a.dtype.names == m{number}"
 
 
 @functools.lru_cache(maxsize=512)
@@ -119,7 +132,7 @@ def _reading(place: Place, number: str, names: dict[str, object]) -> str:
     if isinstance(place, CellPlace):
         names[f"k{number}"] = place.cell
         return f"k{number}.cell_contents"
-    if isinstance(place, AttributePlace):
+    if isinstance(place, AttributePlace) and place.name in vars(place.module):  # else its __getattr__ makes it
         names[f"g{number}"] = vars(place.module).get
         names[f"n{number}"] = place.name
         return f"g{number}(n{number}, missing)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, Literal, NamedTuple
 
@@ -91,7 +92,7 @@ def array_signature(array: Any, policy: Policy) -> ArraySignature:
     """
     kind = type(array)
     if kind is np.ndarray or (issubclass(kind, np.ndarray) and not hasattr(array, "__cuda_array_interface__")):
-        dtype, flags = array.dtype, array.flags
+        dtype, flags = _of_its_own(array.dtype), array.flags
         layout: Layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         return ArraySignature(
             dtype,
@@ -108,6 +109,11 @@ def array_signature(array: Any, policy: Policy) -> ArraySignature:
     return _device_signature(array)
 
 
+def _of_its_own(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A dtype that nobody changes: the fields of a record's can be given other names in place."""
+    return dtype if dtype.names is None else copy.copy(dtype)
+
+
 _READONLY = ("snapshot", "constant")
 
 
@@ -118,6 +124,7 @@ def _device_signature(array: Any) -> ArraySignature:
     if not isinstance(dtype, np.dtype):  # other libraries have dtypes of their own
         typestr = interface["typestr"]
         dtype = np.dtype(interface.get("descr") or typestr) if typestr[1] == "V" else np.dtype(typestr)
+    dtype = _of_its_own(dtype)
     strides = interface.get("strides")
     pointer, readonly = interface["data"]
     # Types of records may be equal and aligned otherwise.

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cuda_captures.code import Code, CodeTable
-from cuda_captures.discovery import Capture, Discovery, discover, is_device_array
+from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.policy import Policy, check_policies, policy_of
@@ -215,15 +215,20 @@ class Specialisations:
         """The forms of arrays that the code of a specialisation can take; None if it cannot take one of them."""
         forms = []
         for (use, place), array in zip(variant.arrays, arrays, strict=True):
-            if not is_array(array):
-                return None
-            if not of_numba(array) or not array.dtype.isnative:
-                refuse_unreadable(array, place.name, self.function)
-            form = self._form(place.name, array)
-            if not use.signature.accepts(form):
+            form = self.form(use, place, array)
+            if form is None:
                 return None
             forms.append(form)
         return forms
+
+    def form(self, use: Use, place: Place, array: Any) -> ArraySignature | None:
+        """The form of one array; None if code that uses it so cannot take it."""
+        if not is_array(array):
+            return None
+        if not of_numba(array) or not array.dtype.isnative:
+            refuse_unreadable(array, place.name, self.function)
+        form = self._form(place.name, array)
+        return form if use.signature.accepts(form) else None
 
     def _layouts(self, discovery: Discovery) -> dict[Hashable, Layout]:
         """Which places need a general slot: those whose shape or strides have been seen to change."""
