@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,98 @@ def test_arrays_of_a_peer_are_used_where_that_is_asked_for(fake: MemoryDriver) -
             Kernel(function).launch()
     finally:
         settings.install(before)
+
+
+def while_compiling(kernel: Kernel, *changes: Callable[[], object]) -> None:
+    """Have another thread do something in the middle of the next compilations."""
+    upstream, left = kernel.toolchain.compile, list(changes)
+
+    def compile_meanwhile(session: Any) -> Any:
+        code = upstream(session)
+        if left:
+            left.pop(0)()
+        return code
+
+    kernel.toolchain.compile = compile_meanwhile  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("other", [2, 2.0, None])
+def test_a_name_that_is_bound_anew_while_the_kernel_is_compiled(fake: MemoryDriver, other: Any) -> None:
+    disk: dict[str, Any] = {}
+    function = written("def kernel():\n    table[0] = n\n", table=np.zeros(4), n=1)
+    kernel = Kernel(function, disk=disk)
+    while_compiling(kernel, lambda: function.__globals__.update(n=other))
+    kernel.launch()
+    assert kernel.toolchain.compilations == 2
+    (code,) = disk.values()  # none for a meaning that may not be the compiler's
+    assert code.key is not None
+    assert "global `n` = int 1" not in code.key.text
+    function.__globals__["n"] = 1
+    kernel.launch()
+    assert kernel.toolchain.compilations == 3
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_constant_that_is_edited_while_its_code_is_made(
+    fake: MemoryDriver, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = cuda_captures.constant(np.zeros(4))
+    kernels = [Kernel(written(TABLE, table=table))]
+    if shared:
+        kernels.append(Kernel(written(TABLE, table=cuda_captures.constant(np.ones(4)))))
+        kernels[1].launch()
+        find = kernels[0].follower.specialisations._key
+        edits = [lambda: table.fill(1.0)]
+
+        def edited_first(*arguments: Any) -> Any:
+            if edits:
+                edits.pop()()
+            return find(*arguments)
+
+        monkeypatch.setattr(kernels[0].follower.specialisations, "_key", edited_first)
+    else:
+        while_compiling(kernels[0], lambda: table.fill(1.0))
+    kernels[0].launch()
+    (constant,) = kernels[0].instance.variant.constants
+    assert constant.contents == np.ones(4).tobytes()
+    code = kernels[0].instance.variant.code
+    table.fill(0.0)
+    kernels[0].launch()
+    assert kernels[0].instance.variant.code is not code
+    table.fill(1.0)
+    kernels[0].launch()
+    assert kernels[0].instance.variant.code is code
+
+
+def test_a_name_that_is_bound_anew_after_the_kernel_was_compiled(
+    fake: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = written("def kernel():\n    table[0] = n\n", table=np.zeros(4), n=1)
+    kernel = Kernel(function)
+    specialisations = kernel.follower.specialisations
+    add = specialisations._add
+
+    def bound_meanwhile(*arguments: Any) -> Any:
+        function.__globals__["n"] = 2
+        return add(*arguments)
+
+    monkeypatch.setattr(specialisations, "_add", bound_meanwhile)
+    kernel.launch()
+    first = kernel.instance.variant
+    kernel.launch()
+    assert kernel.instance.variant is not first
+
+
+def test_a_name_that_never_stays_the_same_is_an_error(fake: MemoryDriver) -> None:
+    function = written("def kernel():\n    table[0] = n\n", table=np.zeros(4), n=0)
+    kernel = Kernel(function)
+    names = function.__globals__
+    while_compiling(kernel, *[lambda: names.update(n=names["n"] + 1)] * 100)
+    text = r"`n` was bound to something else.*\n  .*:2, in kernel\n    table\[0\] = n\n.*\nBind the kernel before"
+    with pytest.raises(CaptureError, match=text):
+        kernel.launch()
+    del kernel.toolchain.compile
+    kernel.launch()
 
 
 SAME_BYTES = {

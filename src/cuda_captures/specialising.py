@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from cuda_captures.code import Code, CodeTable, Use
 from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
-from cuda_captures.errors import CapturePerformanceWarning, line_naming, pointer, warn_at
+from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
 from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.seen_functions import why_not_shared
@@ -25,12 +25,19 @@ from cuda_captures.settings import current as settings
 from cuda_captures.signature import Layout
 from cuda_captures.storage import of_numba
 from cuda_captures.toolchain import Toolchain
+from cuda_captures.unused_policies import warn_of_unused
 from cuda_captures.variants import Constant, Variant, followed, frozen_of, value_token
 
 VARIANTS = 64  # meanings of its names that a kernel remembers; the code for others is found again by its key
 MANY_VALUES = 8  # specialisations for values of one name, after which a warning names it
 
+ATTEMPTS = 8  # times that a kernel is compiled because its names were bound to something else meanwhile
+
 CODES = CodeTable()
+
+
+class _Changed(Exception):
+    """While code was made, another thread changed what it is made from."""
 
 
 class Specialisations:
@@ -67,6 +74,7 @@ class Specialisations:
         self._codes: dict[str, Code] = {}
         self._values: dict[Hashable, set[Hashable]] = {}
         self._also: list[FunctionType] = []  # what only compiling has come to, such as implementations of overloads
+        self._checked_names = False
         self.kept = 0  # times that a new meaning of the names had its specialisation already
         self.sources: weakref.WeakKeyDictionary[Code, str] = weakref.WeakKeyDictionary()
 
@@ -79,9 +87,9 @@ class Specialisations:
         """Take code that the disk cache had as the specialisation for what the names mean now."""
         with self.lock:
             discovery = discovery or discover(self.function)
-            layouts = self._layouts(discovery)
+            layouts, contents = self._layouts(discovery), self._constants(discovery)
             self.sources.setdefault(code, code.source)
-            return self._add(self._token(discovery, layouts), code, discovery)
+            return self._add(self._token(discovery, layouts, contents), code, discovery, contents)
 
     @property
     def codes(self) -> tuple[Code, ...]:
@@ -103,9 +111,17 @@ class Specialisations:
 
     def specialise(self) -> Variant:
         """As :meth:`variant`, for who holds the lock."""
-        discovery = discover(self.function, self._also)
-        layouts = self._layouts(discovery)
-        token = self._token(discovery, layouts)
+        for _ in range(ATTEMPTS):
+            discovery = discover(self.function, self._also)
+            try:
+                return self._specialised(discovery)
+            except _Changed:  # by another thread; compiling takes long
+                continue
+        raise CaptureError(self._changing(discovery))
+
+    def _specialised(self, discovery: Discovery) -> Variant:
+        layouts, contents = self._layouts(discovery), self._constants(discovery)
+        token = self._token(discovery, layouts, contents)
         variant = self._variants.get(token)
         if variant is not None:
             self._variants.move_to_end(token)
@@ -113,21 +129,32 @@ class Specialisations:
             variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
         else:
             known = len(self._also)
-            code = self._code(discovery, layouts)
+
+            def check(compiled: bool = True) -> None:
+                """Raise unless names still mean what the code was to be made for; contents alone are read late."""
+                now = discover(self.function, self._also[:known]) if compiled else discovery
+                if (compiled or contents) and self._token(now, layouts, self._constants(now)) != token:
+                    raise _Changed
+
+            code = self._code(discovery, layouts, check)
             if len(self._also) > known:
                 discovery = discover(self.function, self._also)
-                token = self._token(discovery, layouts)
-            variant = self._add(token, code, discovery)
+                contents = self._constants(discovery)
+                token = self._token(discovery, layouts, contents)
+            variant = self._add(token, code, discovery, contents)
             self._warn_of_many_values(discovery)
+            if not self._checked_names:
+                self._checked_names = True
+                warn_of_unused(self.function, self.policies, discovery)
         self.last = variant
         return variant
 
-    def _add(self, token: Hashable, code: Code, discovery: Discovery) -> Variant:
+    def _add(self, token: Hashable, code: Code, discovery: Discovery, contents: Mapping[Hashable, bytes]) -> Variant:
         arrays = tuple((use, use.place_for(self.function)) for use in code.uses)
         constants = tuple(
-            Constant(capture.place, self._signature(capture), contents, self._form)
+            Constant(capture.place, self._signature(capture), contents[capture.place.key], self._form)
             for capture in discovery.arrays
-            if (contents := self._contents(discovery, capture)) is not None
+            if capture.place.key in contents
         )
         variant = Variant(code, frozen_of(discovery, arrays), arrays, constants)
         self._variants[token] = variant
@@ -138,17 +165,19 @@ class Specialisations:
         self.last = variant
         return variant
 
-    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
+    def _code(self, discovery: Discovery, layouts: Mapping[Hashable, Layout], check: Callable[..., None]) -> Code:
         """The code for what the names mean now: another kernel's, the disk cache's, or compiled."""
         try:
             key = self._key(discovery, layouts)
         except Unkeyable as unkeyable:
             code = self._compile(discovery, layouts)
+            check()
             finish(code, None, unkeyable.reasons, discovery)
             self.sources[code] = "compiled"
             return code
         shared = CODES.get(key)
         if shared is not None:
+            check(compiled=False)
             self.sources.setdefault(shared, "process")
             return shared
         with self.toolchain.lock:
@@ -157,9 +186,11 @@ class Specialisations:
             found = found or self.toolchain.fetch(key)
             if found is not None:
                 code = found
+                check(compiled=False)
             else:
                 source = "compiled"
                 code = self._compile(discovery, layouts)
+                check()
                 finish(code, key, (), discovery)
                 if code.key is not None:
                     self.toolchain.store(code)
@@ -246,7 +277,17 @@ class Specialisations:
                     layouts[key] = before if before == use.signature.layout else "A"
         return layouts
 
-    def _token(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Hashable:
+    def _constants(self, discovery: Discovery) -> dict[Hashable, bytes]:
+        """The contents of the arrays that may be compiled in, by the keys of their places."""
+        return {
+            capture.place.key: contents
+            for capture in discovery.arrays
+            if (contents := self._contents(discovery, capture)) is not None
+        }
+
+    def _token(
+        self, discovery: Discovery, layouts: Mapping[Hashable, Layout], contents: Mapping[Hashable, bytes]
+    ) -> Hashable:
         """What tells specialisations of this kernel apart, cheaply."""
         parts: list[Hashable] = []
         for capture in discovery.captures:
@@ -254,10 +295,22 @@ class Specialisations:
                 form = self._signature(capture)
                 layout = layouts.get(capture.place.key)
                 parts.append((capture.place.key, form if layout is None else form.general(layout)))
-                parts.append(self._contents(discovery, capture))
+                parts.append(contents.get(capture.place.key))
             elif followed(capture):
                 parts.append((capture.place.key, value_token(capture)))
         return tuple(parts)
+
+    def _changing(self, discovery: Discovery) -> str:
+        now = discover(self.function, self._also)
+        captures = discovery.captures
+        changed = [one for one in captures if one.place.key in now.by_place and one.place.peek() is not one.value]
+        named = next(iter(changed or [one for one in captures if one.kind == "array"] or captures))
+        return CHANGING.format(
+            name=named.place.name,
+            kernel=self.function.__name__,
+            count=ATTEMPTS,
+            where=pointer(named.function, named.place.name),
+        )
 
     def _warn_of_many_values(self, discovery: Discovery) -> None:
         for capture in discovery.captures:
@@ -291,6 +344,11 @@ def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Disco
         use.place = None
     code.key = key
 
+
+CHANGING = """\
+`{name}` was bound to something else, or edited, while kernel `{kernel}` was compiled for what it meant, {count} times.
+  {where}
+Bind the kernel before other threads change it (`cuda_captures.bind(...)`), or pass it as an argument."""
 
 MANY = """\
 `{name}` has had {count} values, and kernel `{kernel}` was compiled for each of them.

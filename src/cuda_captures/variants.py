@@ -92,7 +92,8 @@ def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tupl
         if root.key in bare or (capture.kind == "array" and root is capture.place):
             continue
         if followed(capture) or root is not capture.place:
-            found.setdefault(root.key, (root, root.peek()))
+            known = discovery.by_place.get(root.key)  # another thread may have bound something else since
+            found.setdefault(root.key, (root, root.peek() if known is None else known.value))
     return tuple(found.values())
 
 
