@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from cuda_captures import backends, settings
+from cuda_captures.backends.asked_for import check_capability
+from cuda_captures.errors import CaptureError, brief
 from cuda_captures.policy import Policy
 from cuda_captures.report import CaptureReport, Explanation
 
@@ -84,8 +87,19 @@ def bind(kernel: Any, *args: Any) -> None:
         A kernel, or a configured one: ``kernel[griddim, blockdim, stream]``.
     *args
         The arguments that it will be launched with; they say which specialisation is bound.
+
+    Raises
+    ------
+    TypeError
+        If it is no kernel, or takes another number of arguments.
     """
-    backends.backend_of(kernel).bind(kernel, args)
+    backend = backends.backend_of(kernel)
+    if isinstance(kernel, FunctionType):
+        raise TypeError(NOT_DECORATED.format(name=kernel.__name__))
+    try:
+        backend.bind(kernel, args)
+    except (CaptureError, NameError) as error:
+        raise brief(error) from error.__cause__
 
 
 def explain(kernel: Any, signature: Any, cc: tuple[int, int] = (9, 0)) -> Explanation:
@@ -99,8 +113,18 @@ def explain(kernel: Any, signature: Any, cc: tuple[int, int] = (9, 0)) -> Explan
         Argument types, as ``cuda.jit`` takes them: ``"void(float64[:])"`` or a tuple of types.
     cc
         Compute capability to compile for.
+
+    Raises
+    ------
+    TypeError
+        For what is no signature of this kernel, and for what is no compute capability.
     """
-    explanation: Explanation = backends.backend_of(kernel).explain(kernel, signature, cc)
+    backend = backends.backend_of(kernel)
+    check_capability(cc)
+    try:
+        explanation: Explanation = backend.explain(kernel, signature, cc)
+    except (CaptureError, NameError) as error:
+        raise brief(error) from error.__cause__
     return explanation
 
 
@@ -133,3 +157,8 @@ def refresh(array: np.ndarray[Any, Any]) -> None:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"refresh(...) copies a captured NumPy array again, and got a {type(array).__qualname__}")
     mirrors.refresh_snapshot(array)
+
+
+NOT_DECORATED = """\
+bind(...) needs what will be launched, and `{name}` is a plain function.
+Decorate it with `@cuda.jit`, and give the kernel or a configured one, `kernel[griddim, blockdim]`."""

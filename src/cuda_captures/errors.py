@@ -6,6 +6,7 @@ raises them; :func:`pointer` shows the line of source that is at fault, with a c
 
 from __future__ import annotations
 
+import os
 import warnings
 from types import FunctionType
 from typing import TypeVar
@@ -33,6 +34,7 @@ class CaptureError(Exception):
 
 
 _Error = TypeVar("_Error", bound=CaptureError)
+_Exception = TypeVar("_Exception", bound=BaseException)
 
 
 def about(address: int, error: _Error) -> _Error:
@@ -55,6 +57,20 @@ class CaptureWarning(UserWarning):
 
 class CapturePerformanceWarning(CaptureWarning):
     """A capture works, but costs more than it need; the text names it and the cures."""
+
+
+def brief(error: _Exception) -> _Exception:
+    """An error, and those that caused it, without the compiler's frames: the message names the line to be mended.
+
+    To be raised where a program has called the package.  As with the compilers, ``NUMBA_FULL_TRACEBACKS=1`` keeps them.
+    """
+    if os.environ.get("NUMBA_FULL_TRACEBACKS", "0") in ("", "0"):
+        one: BaseException | None = error
+        while one is not None:
+            one.__traceback__ = None
+            one.__suppress_context__ = True
+            one = one.__cause__
+    return error
 
 
 def warn_at(function: FunctionType, line: int, text: str, category: type[CaptureWarning]) -> None:

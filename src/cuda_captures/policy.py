@@ -230,7 +230,26 @@ def check_policies(captures: object) -> None:
             raise ValueError(NO_POLICY_OF_NAME.format(name=name, policy=policy, choice=_CHOICE))
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check the options of ``@cuda.jit``, of which ``captures`` is ours.
+
+    Raises
+    ------
+    ValueError
+        As :func:`check_policies`, and for policies of a device function: the kernel that calls it has them.
+    """
+    captures = options.get("captures")
+    check_policies(captures)
+    if captures is not None and options.get("device"):
+        raise ValueError(FOR_KERNELS.format(captures=captures))
+
+
 _CHOICE = ", ".join(map(repr, POLICIES))
+
+FOR_KERNELS = """\
+captures={captures!r} is given for a device function: what that captures has the policy that the calling kernel says.
+Give it to the kernel, `@cuda.jit(captures={captures!r})`, or mark the array, as in
+`table = cuda_captures.snapshot(table)`."""
 
 NO_POLICY = "captures={captures!r}: the policy must be one of {choice}"
 NO_MAPPING = "captures={captures!r}: must be one of {choice}, or a mapping from names to these"

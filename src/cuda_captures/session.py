@@ -116,6 +116,9 @@ class Session:
         The stand-ins of arrays and of objects.
     unseen
         What came up that the key cannot see: reasons not to share the code, each with a name.
+    writers
+        Functions that failed to be typed and write what they are given, with the argument's position: the argument's
+        name, and where it is written.
     """
 
     discovery: Discovery
@@ -127,6 +130,7 @@ class Session:
     captured: dict[Hashable, Captured] = field(default_factory=dict)
     objects: dict[Hashable, HeldObject] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
+    writers: dict[tuple[Any, int], tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.seen = SeenFunctions(self.discovery)

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.backends.member_access import MemberAccess, refuse_of_tuples
-from cuda_captures.backends.refusals import CONTAINER, UNTYPED, refuse_object, refuse_writes
+from cuda_captures.backends.refusals import (
+    UNTYPED,
+    refuse_container,
+    refuse_object,
+    refuse_undefined,
+    refuse_writes,
+    refuse_writes_of_callees,
+)
 from cuda_captures.discovery import AttributePlace, CellPlace, GlobalPlace, Place
-from cuda_captures.errors import CaptureTypingError, pointer
+from cuda_captures.errors import CaptureTypingError
 from cuda_captures.held_objects import HeldObject, holds_object, whole
 from cuda_captures.members import has_members, why_no_member
 from cuda_captures.session import Captured, Session, current, may_hold_array
@@ -271,14 +278,14 @@ class CaptureInference:
     front_end: FrontEnd
 
     def typeof_global(self: Any, inst: Any, target: Any, gvar: Any) -> None:
+        function = self.front_end.original(self.func_id.func)
+        refuse_container(gvar, function)
         if not captured_in(gvar.value):
-            if current() is not None and isinstance(gvar.value, (list, set, dict)):  # upstream cannot lower these
-                where = pointer(self.front_end.original(self.func_id.func), gvar.name)
-                raise CaptureTypingError(CONTAINER.format(name=gvar.name, kind=type(gvar.value).__name__, where=where))
             try:
                 super().typeof_global(inst, target, gvar)  # type: ignore[misc]
             except self.front_end.errors as error:
-                refuse_object(gvar, self.front_end.original(self.func_id.func), error)
+                refuse_undefined(gvar, function)
+                refuse_object(gvar, function, error)
                 raise
             return
         typed = self.resolve_value_type(inst, gvar.value)
@@ -296,5 +303,6 @@ class CaptureInference:
                 effects = effects_of(self.func_ir.blocks.values(), None, self.dialect)
                 function = self.front_end.original(self.func_id.func)
                 refuse_writes(effects, function, error)
+                refuse_writes_of_callees(self.front_end, self.func_ir, effects, function, error)
                 refuse_of_tuples(self, self.func_ir, function, error)
             raise

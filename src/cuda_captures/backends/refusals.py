@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import difflib
 from typing import Any
 
 from cuda_captures.arrivals import arrived
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.members import is_users_class
+from cuda_captures.places import function_of
 from cuda_captures.session import Captured, current
 
 
@@ -20,12 +23,71 @@ def refuse_writes(effects: Any, function: Any, cause: BaseException | None = Non
     """
     for captured, statement in effects.certainly.items():
         if isinstance(captured, Captured) and captured.signature.readonly:
-            flags = "arrived" if arrived(captured.value) else "flags"
-            reason, cure = READONLY[captured.policy if captured.policy in READONLY else flags]
-            where = pointer(function, captured.name, statement.loc.line)
-            raise CaptureTypingError(
-                WRITES.format(name=captured.name, where=where, reason=reason, cure=cure.format(name=captured.name))
-            ) from cause
+            raise refused(captured, function, statement) from cause
+
+
+def refused(captured: Captured, function: Any, statement: Any, through: str = "") -> CaptureTypingError:
+    """What is raised for a captured array that a statement writes and that may not be written."""
+    flags = "arrived" if arrived(captured.value) else "flags"
+    reason, cure = READONLY[captured.policy if captured.policy in READONLY else flags]
+    where = pointer(holding(function, statement.loc), captured.name, statement.loc.line)
+    name = captured.name
+    return CaptureTypingError(
+        WRITES.format(name=name, where=where + through, reason=reason, cure=cure.format(name=name))
+    )
+
+
+def holding(function: Any, place: Any) -> Any:
+    """The function that a place of compiled code was written in: not the compiled one where calls are inlined.
+
+    Parameters
+    ----------
+    function
+        What is compiled.
+    place
+        The compiler's: with ``filename`` and ``line``.
+    """
+    session = current()
+    others = session.discovery.reached if session is not None else []
+    for one in (function, *(reached.function for reached in others)):
+        code = one.__code__
+        if code.co_filename == place.filename and any(line == place.line for *_, line in code.co_lines()):
+            return one
+    return function
+
+
+def refuse_writes_of_callees(front_end: Any, func_ir: Any, effects: Any, function: Any, cause: BaseException) -> None:
+    """Refuse a function that hands an array that may not be written to one that writes it, and for that was not typed.
+
+    What a function that was not typed writes of its own arguments is noted in the session, for those that call it.
+
+    Raises
+    ------
+    CaptureTypingError
+        Naming the array, the line of the call, the line of the write, and the ways out.
+    """
+    session = current()
+    assert session is not None
+    for index, statement in effects.certainly.items():
+        if isinstance(index, int):
+            name = func_ir.arg_names[index]
+            written = name, pointer(function, name, statement.loc.line)
+            session.writers.setdefault((function, index), written)
+    for assign in front_end.assignments(func_ir):
+        call: Any = assign.value
+        if not isinstance(call, front_end.nodes("Expr")) or call.op != "call":
+            continue
+        callee = function_of(front_end.value_of(func_ir, call.func))
+        for index, variable in enumerate(call.args):
+            if callee is None or (callee, index) not in session.writers:
+                continue
+            argument, there = session.writers[callee, index]
+            for origin in effects.refers.get(variable.name, ()):
+                if isinstance(origin, int):
+                    session.writers.setdefault((function, origin), (argument, there))
+                elif origin.signature.readonly:
+                    through = THROUGH.format(callee=callee.__name__, argument=argument, there=there)
+                    raise refused(origin, function, assign, through) from cause
 
 
 def refuse_object(named: Any, function: Any, cause: BaseException) -> None:
@@ -42,10 +104,68 @@ def refuse_object(named: Any, function: Any, cause: BaseException) -> None:
         raise CaptureTypingError(text) from cause
 
 
+def refuse_container(named: Any, function: Any) -> None:
+    """Refuse a list, dictionary or set, also in a tuple: no compiler can lower these.
+
+    Raises
+    ------
+    CaptureTypingError
+        Naming the item, and what to write instead.
+    """
+    found = _container(named.name, named.value) if current() is not None else None
+    if found is not None:
+        name, kind = found
+        where = pointer(function, named.name)
+        cure = (CURE if name == named.name else CURE_IN_TUPLE).format(name=name, whole=named.name)
+        raise CaptureTypingError(CONTAINER.format(name=name, kind=kind, where=where, cure=cure))
+
+
+def _container(name: str, value: Any) -> tuple[str, str] | None:
+    """The first list, dictionary or set that something is or holds in tuples: its name and kind."""
+    if isinstance(value, (list, set, dict)):
+        return name, type(value).__name__
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", ())
+        for index, item in enumerate(value):
+            found = _container(f"{name}.{fields[index]}" if fields else f"{name}[{index}]", item)
+            if found is not None:
+                return found
+    return None
+
+
+def refuse_undefined(named: Any, function: Any) -> None:
+    """Raise what Python raises for a name that is nowhere, and say where it is used.
+
+    Raises
+    ------
+    NameError
+        Naming the variable, the function, the file, the line, and a name that is like it.
+    """
+    name = named.name
+    function = holding(function, named.loc)
+    namespace = function.__globals__
+    if current() is None or name in namespace or name in function.__code__.co_freevars or hasattr(builtins, name):
+        return
+    if name == function.__name__:  # a function that calls itself
+        return
+    alike = difflib.get_close_matches(name, [*namespace, *function.__code__.co_varnames], 1)
+    cure = f" Did you mean `{alike[0]}`?" if alike else ""
+    text = UNDEFINED.format(name=name, where=pointer(function, name), cure=cure)
+    raise NameError(text) from None
+
+
+UNDEFINED = """\
+name '{name}' is not defined
+  {where}
+Bind it before the kernel is compiled.{cure}"""
+
+CURE = "Make it an array, which is captured by reference: `{name} = np.array({name})`."
+CURE_IN_TUPLE = "Make it an array, `np.array(...)`, or a tuple where `{whole}` is made."
+
 CONTAINER = """\
 `{name}` is a {kind}, and kernels cannot capture a {kind}: its items are Python objects that may change one by one.
   {where}
-Make it an array, which is captured by reference: `{name} = np.array({name})`."""
+{cure}"""
 
 OBJECT = """\
 `{name}` is an object of class {kind}, and kernels cannot capture objects of just any class.
@@ -57,6 +177,10 @@ WRITES = """\
 a kernel writes `{name}`, {reason}.
   {where}
 {cure}"""
+
+THROUGH = """
+It is handed to `{callee}`, and written under the name `{argument}`:
+  {there}"""
 
 READONLY = {
     "flags": (

@@ -16,7 +16,7 @@ from cuda_captures.backends.patching import Patches
 from cuda_captures.backends.rows import defined_at, simulated_rows
 from cuda_captures.discovery import discover
 from cuda_captures.errors import CaptureError
-from cuda_captures.policy import check_policies
+from cuda_captures.policy import check_options
 from cuda_captures.report import CaptureReport
 
 _patches = Patches()
@@ -44,7 +44,7 @@ def accepting_captures(jit: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(jit)
     def accepting(*arguments: Any, captures: Any = None, **options: Any) -> Any:
-        check_policies(captures)
+        check_options({"captures": captures, **options})
         return jit(*arguments, **options)
 
     return accepting

@@ -17,6 +17,7 @@ from cuda_captures.check.sources import find, load
 
 __all__ = ["Finding", "Result", "check"]
 
+ENABLING = {"cuda_captures.enable", "cuda_captures.enabled"}
 SILENCED = "captures: ignore"  # in a comment on the line
 
 
@@ -49,4 +50,9 @@ def check(paths: Iterable[str]) -> Result:
         unread=tuple((source.path, *source.problem) for source in sources if source.problem is not None),
         files=sum(source.problem is None for source in sources),
         functions=dict(Counter(one.kind for one in functions)),
+        enabled_at=tuple(
+            f"{scope.source.path}:{call.lineno}"
+            for call, scope in program.calls
+            if program.dotted(call.func, scope) & ENABLING
+        ),
     )

@@ -52,3 +52,5 @@ def show(result: Result) -> None:
         where = f"{path}:{line}:{column}" if line else path
         print(f"{where}: not checked: {reason}", file=sys.stderr)
     print(result.summary)
+    if result.mended:
+        print(result.mended)

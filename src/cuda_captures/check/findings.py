@@ -145,12 +145,15 @@ class Result:
         How many files were checked.
     functions
         How many functions for a GPU there are, by kind.
+    enabled_at
+        Where the checked files enable captures themselves, ``file.py:3``.
     """
 
     findings: tuple[Finding, ...]
     unread: tuple[tuple[str, str, int, int], ...]
     files: int
     functions: dict[str, int] = field(default_factory=dict)
+    enabled_at: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -174,6 +177,19 @@ class Result:
         each = f" ({', '.join(f'{count} {kind}' for kind, count in sorted(found.items()))})" if found else ""
         text = f"{_count(len(self.findings), 'finding')}{each} in {seen}"
         return f"{text}; {_count(len(self.unread), 'file')} not checked" if self.unread else text
+
+    @property
+    def mended(self) -> str:
+        """What is said of findings that the program has mended by enabling captures; empty if there are none."""
+        cured = sum(one.cured for one in self.findings)
+        if not cured or not self.enabled_at:
+            return ""
+        return MENDED.format(where=joined(self.enabled_at), of=f"{cured} of these" if cured > 1 else "one of these")
+
+
+MENDED = """\
+captures are enabled at {where}, which mends {of} if it comes before the first launch.
+`--with-captures` leaves out what it mends."""
 
 
 def _count(number: int, what: str) -> str:

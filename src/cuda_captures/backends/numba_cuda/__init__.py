@@ -41,6 +41,7 @@ def enable() -> None:
         (codegen.JITCUDACodegen, "_library_class", library.CaptureLibrary),
         (upstream_dispatcher, "_Kernel", kernel.CaptureKernel),
         (upstream_dispatcher, "get_current_device", kernel.get_current_device),
+        (upstream_dispatcher.CUDADispatcher, "__init__", dispatcher.initialise),
         (upstream_dispatcher.CUDADispatcher, "compile", dispatcher.compile_kernel),
         (upstream_dispatcher.CUDADispatcher, "compile_device", dispatcher.compile_device),
         (upstream_dispatcher.CUDADispatcher, "get_call_template", dispatcher.get_call_template),

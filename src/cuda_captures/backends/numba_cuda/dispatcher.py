@@ -18,13 +18,16 @@ from numba.cuda.dispatcher import CUDADispatcher
 from cuda_captures.backends.meanings import Meanings
 from cuda_captures.binding import refuse_in_graph
 from cuda_captures.discovery import discover
+from cuda_captures.errors import CaptureTypingError, brief
 from cuda_captures.ordering import LEGACY
+from cuda_captures.policy import check_options
 from cuda_captures.session import Session, compiling, current
 from cuda_captures.settings import current as settings
 
 from .kernel import CaptureKernel, dispatching
 from .target import stream_handle, with_default_stream
 
+upstream_initialise = CUDADispatcher.__init__
 upstream_compile = CUDADispatcher.compile
 upstream_compile_device = CUDADispatcher.compile_device
 upstream_get_call_template = CUDADispatcher.get_call_template
@@ -53,6 +56,12 @@ def end() -> None:
     TOUCHED.clear()
 
 
+def initialise(self: Any, py_func: Any, targetoptions: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    """Decorate a function; the option that is ours is checked."""
+    check_options(targetoptions)
+    upstream_initialise(self, py_func, targetoptions, *args, **kwargs)
+
+
 def compile_kernel(self: Any, sig: Any) -> Any:
     """Compile a kernel for argument types, or load it from the disk cache."""
     launch = launchconfig.current_launch_config()
@@ -67,7 +76,10 @@ def call(self: Any, args: Any, launch_config: Any) -> None:
     if vars(self).get("_captures_seen") is not _enabling[0]:
         recompile_plain(self)
         self._captures_seen = _enabling[0]
-    upstream_call(self, args, launch_config)
+    try:
+        upstream_call(self, args, launch_config)
+    except (CaptureTypingError, NameError) as error:
+        raise brief(error) from error.__cause__
 
 
 def configure(self: Any, *args: Any, **kwargs: Any) -> Any:

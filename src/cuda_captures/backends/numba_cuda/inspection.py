@@ -8,6 +8,7 @@ from typing import Any
 from numba.cuda.core import sigutils
 from numba.cuda.descriptor import cuda_target
 
+from cuda_captures.backends.asked_for import argument_types, check_count
 from cuda_captures.backends.cached_keys import keys_in
 from cuda_captures.backends.inspection import Kernel, explanation_of, report_of
 from cuda_captures.backends.launching import make_ready
@@ -21,6 +22,7 @@ from .target import stream_handle
 def bind(kernel: Any, args: tuple[Any, ...]) -> None:
     """Compile, upload, load and fill a kernel for arguments."""
     dispatcher = getattr(kernel, "dispatcher", kernel)
+    check_count(dispatcher.py_func, args, "bind(...) was given")
     with dispatching(dispatcher):
         compiled = dispatcher.compile(tuple(dispatcher.typeof_pyval(arg) for arg in args))
     if isinstance(compiled, CaptureKernel):
@@ -30,11 +32,12 @@ def bind(kernel: Any, args: tuple[Any, ...]) -> None:
 
 def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Explanation:
     """Compile a kernel for a compute capability and say what it captures."""
+    kernel = getattr(kernel, "dispatcher", kernel)  # of a configured kernel
     function = getattr(kernel, "py_func", kernel)
     options = dict(getattr(kernel, "targetoptions", {}) or DEFAULTS)
     captures = options.pop("captures", None)
     cuda_target.target_context.refresh()
-    argtypes, _ = sigutils.normalize_signature(signature)
+    argtypes = argument_types(sigutils.normalize_signature, signature, function)
     toolchain = NumbaCudaToolchain(function, argtypes, options, None)
     toolchain.cc = cc
     follower = Follower(function, toolchain, captures)

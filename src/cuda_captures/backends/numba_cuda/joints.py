@@ -24,6 +24,7 @@ JOINTS: tuple[Joint, ...] = (
     ("numba.cuda.dispatcher", "_Kernel.launch", ("self", "args", "griddim", "blockdim", "stream", "sharedmem")),
     ("numba.cuda.dispatcher", "_Kernel.bind", ("self",)),
     ("numba.cuda.dispatcher", "_Kernel._reduce_states", ("self",)),
+    ("numba.cuda.dispatcher", "CUDADispatcher.__init__", ("self", "py_func", "targetoptions")),
     ("numba.cuda.dispatcher", "CUDADispatcher.compile", ("self", "sig")),
     ("numba.cuda.dispatcher", "CUDADispatcher.compile_device", ("self", "args", "return_type")),
     ("numba.cuda.dispatcher", "CUDADispatcher.get_call_template", ("self", "args", "kws")),

@@ -22,7 +22,7 @@ from numba_cuda_mlir.numba_cuda.core.compiler_lock import global_compiler_lock
 from cuda_captures.backends.meanings import Meanings
 from cuda_captures.binding import Follower
 from cuda_captures.discovery import discover
-from cuda_captures.policy import check_policies
+from cuda_captures.policy import check_options
 from cuda_captures.session import Session, compiling, current
 from cuda_captures.settings import current as settings
 
@@ -209,7 +209,7 @@ def recompile_plain(dispatcher: Any) -> None:
 def verify_target_options(kws: dict[str, Any]) -> dict[str, Any]:
     """The options of ``cuda.jit``, of which one is ours."""
     captures = kws.get("captures")
-    check_policies(captures)
+    check_options(kws)
     options: dict[str, Any] = upstream_verify_target_options(
         {name: value for name, value in kws.items() if name != "captures"}
     )

@@ -10,6 +10,7 @@ from numba_cuda_mlir.descriptor import _ArgMarshaller
 from numba_cuda_mlir.mlir_optimization import get_ptx
 from numba_cuda_mlir.numba_cuda.core import sigutils
 
+from cuda_captures.backends.asked_for import argument_types, check_count
 from cuda_captures.backends.cached_keys import keys_in
 from cuda_captures.backends.inspection import Kernel, explanation_of, report_of
 from cuda_captures.binding import Follower
@@ -23,6 +24,7 @@ from .marshalling import binding
 
 def bind(kernel: Any, args: tuple[Any, ...]) -> None:
     """Compile, upload, load and fill a kernel for arguments."""
+    check_count(getattr(kernel, "_dispatcher", kernel).py_func, args, "bind(...) was given")
     configured = kernel if isinstance(kernel, _ArgMarshaller) else kernel[1, 1]
     with binding():
         configured(*args)
@@ -30,10 +32,11 @@ def bind(kernel: Any, args: tuple[Any, ...]) -> None:
 
 def explain(kernel: Any, signature: Any, cc: tuple[int, int]) -> Explanation:
     """Compile a kernel for a compute capability and say what it captures."""
+    kernel = getattr(kernel, "_dispatcher", kernel)  # of a configured kernel
     function = getattr(kernel, "py_func", kernel)
     options = dict(getattr(kernel, "targetoptions", None) or decorators.verify_target_options({}))
     captures = options.pop("captures", None)
-    argtypes, _ = sigutils.normalize_signature(signature)
+    argtypes = argument_types(sigutils.normalize_signature, signature, function)
     toolchain = MLIRToolchain(None, function, argtypes, options, cc=cc)
     with target.compiling_for(cc):
         follower = Follower(function, toolchain, captures)
