@@ -130,9 +130,20 @@ def test_run_of_what_is_not_there(tmp_path: Path) -> None:
     done = command("run", str(tmp_path / "absent.py"))
     assert done.returncode == 2
     assert f"there is no file '{tmp_path / 'absent.py'}'" in done.stderr
-    done = command("run", "-m", "no_such_module")
+    for name in ("no_such_module", "json.no_such_module", "os.path.no_such_module"):
+        done = command("run", "-m", name)
+        assert done.returncode == 2
+        assert done.stderr == f"cuda-captures run: there is no module {name!r}\n"
+
+
+def test_run_of_a_package_that_imports_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("import no_such_module")
+    (tmp_path / "package/program.py").write_text("")
+    done = command("run", "-m", "package.program")
     assert done.returncode == 1
-    assert "No module named no_such_module" in done.stderr
+    assert "No module named 'no_such_module'" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "-m"], ["walk"], ["check"], ["check", "--x"], ["inspect"]])

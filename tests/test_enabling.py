@@ -122,5 +122,6 @@ def test_a_joint_that_is_missing() -> None:
 
 @pytest.mark.skipif(SIMULATOR, reason="asks about a compiler")
 def test_what_is_no_kernel() -> None:
-    with cuda_captures.enabled(), pytest.raises(TypeError, match="a kernel or a function is needed, and this is a int"):
+    text = "a kernel or a function is needed, and this is neither: 3, of type int"
+    with cuda_captures.enabled(), pytest.raises(TypeError, match=text):
         cuda_captures.report(3)

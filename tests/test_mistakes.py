@@ -8,6 +8,7 @@ import textwrap
 import traceback
 import types
 import warnings
+from argparse import Namespace
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from cuda_captures import backends
 from cuda_captures.check import command
+from cuda_captures.inspecting.command import main as inspect_command
 
 SIGNATURE = "void(float64[::1])"
 
@@ -237,6 +240,46 @@ def test_tracebacks_have_no_frames_of_the_compiler(cuda: Any, monkeypatch: pytes
     assert 0 < lines() <= 4
     monkeypatch.setenv("NUMBA_FULL_TRACEBACKS", "1")
     assert lines() > 10
+
+
+SHAPES = """
+@cuda.jit(device=True)
+def first(array):
+    return array[0]
+
+@cuda.jit
+def k(out):
+    out[0] = table[0]
+    first(out[0])
+"""
+
+
+def test_what_the_compiler_cannot_type_is_said_with_its_line(cuda: Any) -> None:
+    kernel = functions(SHAPES, cuda=cuda, table=np.ones(3))["k"]
+    with pytest.raises(Exception, match=r"getitem|__getitem__|subscript") as caught:
+        cuda_captures.explain(kernel, SIGNATURE)
+    said = "".join(traceback.format_exception_only(caught.value))
+    assert "return array[0]" in said
+    if cuda.__name__ == "numba.cuda":  # the other one inlines the call before it types it
+        assert ":4, in first\n    return array[0]\n<mistake" in said
+        assert said.endswith(":9, in k\n    first(out[0])\n")
+
+
+@pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the program is for numba-cuda")
+def test_inspect_says_the_line_that_does_not_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrongly_typed.py").write_text("from numba import cuda, int64\n@cuda.jit\ndef k(o):\n    o[0] = int64(1)\n")
+    with cuda_captures.enabled():
+        options = Namespace(
+            target="wrongly_typed.py:k", signature="void(float64)", cc="9.0", max_constant_bytes=None, json=False
+        )
+        assert inspect_command(options) == 1
+    captured = capsys.readouterr()
+    assert "not compiled: it does not compile for the types that it was given" in " ".join(captured.out.split())
+    assert "int64 = int64" not in captured.out
+    assert captured.err.rstrip().endswith("wrongly_typed.py:4, in k\n    o[0] = int64(1)")
 
 
 def test_check_says_that_the_program_enables_captures_itself(

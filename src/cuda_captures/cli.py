@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
@@ -99,11 +100,24 @@ def run(script: str, arguments: Sequence[str], module: bool = False) -> int:
         return 2
     if not sys.flags.safe_path:
         sys.path[0] = first  # was the directory of this command
+    if module and not is_module(script):
+        print(f"cuda-captures run: there is no module {script!r}", file=sys.stderr)
+        return 2
     if module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(script, run_name="__main__")
     return 0
+
+
+def is_module(name: str) -> bool:
+    """Whether there is a module of a name; as for running it, the packages that it is in are imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # of something that a package imports
+        return False
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ VERSION = """\
 Install a version in that range: `pip install "{distribution}{wanted}"`."""
 
 NO_KERNEL = """\
-a kernel or a function is needed, and this is a {kind}: {kernel!r}.
+a kernel or a function is needed, and this is neither: {kernel!r}, of type {kind}.
 Give what `@cuda.jit` made, or the function below it."""
 
 NOT_ENABLED = """\

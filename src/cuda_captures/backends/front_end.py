@@ -16,6 +16,7 @@ import numpy as np
 from cuda_captures.backends.member_access import MemberAccess, refuse_of_tuples
 from cuda_captures.backends.refusals import (
     UNTYPED,
+    note_place,
     refuse_container,
     refuse_object,
     refuse_undefined,
@@ -305,4 +306,5 @@ class CaptureInference:
                 refuse_writes(effects, function, error)
                 refuse_writes_of_callees(self.front_end, self.func_ir, effects, function, error)
                 refuse_of_tuples(self, self.func_ir, function, error)
+                note_place(error, function)
             raise

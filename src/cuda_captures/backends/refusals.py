@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import linecache
 from typing import Any
 
 from cuda_captures.arrivals import arrived
@@ -88,6 +89,29 @@ def refuse_writes_of_callees(front_end: Any, func_ir: Any, effects: Any, functio
                 elif origin.signature.readonly:
                     through = THROUGH.format(callee=callee.__name__, argument=argument, there=there)
                     raise refused(origin, function, assign, through) from cause
+
+
+def note_place(error: BaseException, function: Any) -> None:
+    """Add the line that could not be typed to an error of a compiler that does not say it.
+
+    Parameters
+    ----------
+    error
+        What type inference raised.
+    function
+        What it typed.
+    """
+    if getattr(error, "loc", None) is not None:
+        return
+    frames = error.__traceback__
+    while frames is not None:
+        place = getattr(frames.tb_frame.f_locals.get("constraint"), "loc", None)
+        if place is not None:
+            name = holding(function, place).__name__
+            source = linecache.getline(place.filename, place.line).strip()
+            error.add_note(f"{place.filename}:{place.line}, in {name}\n    {source}".rstrip())
+            return
+        frames = frames.tb_next
 
 
 def refuse_object(named: Any, function: Any, cause: BaseException) -> None:

@@ -94,8 +94,8 @@ def shown(one: Inspection) -> str:
         parts.append(text)
         if isinstance(report, Explanation):
             parts.append(f"slots: {', '.join(report.slots) or 'none'}\n")
-    if one.values:
-        values = ", ".join(f"{name} = {text}" for name, text in one.values.items())
+    values = ", ".join(f"{name} = {text}" for name, text in one.values.items() if name != text)  # `int64 = int64`
+    if values:
         parts.append(f"compiled in, and followed: {values}\n")
     parts += [f"not identified: `{name}`: {why}\n" for name, why in one.unknown.items()]
     return "".join(parts)

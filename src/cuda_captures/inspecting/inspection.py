@@ -89,12 +89,13 @@ def inspect(
             errors.append(CompilationError(name, str(signature), error))
     if not inspection.reports:
         report = cuda_captures.report(dispatcher)
-        if not errors and not backends.simulating(distribution_of(dispatcher)):
-            report = replace(report, note=NOTES[kind])
+        if not backends.simulating(distribution_of(dispatcher)):
+            report = replace(report, note=NOT_COMPILED if errors else NOTES[kind])
         inspection.reports.append(report)
     return inspection, errors
 
 
+NOT_COMPILED = "not compiled: it does not compile for the types that it was given"
 NOTES = {
     "kernel": "not compiled: name its argument types with --signature",
     "device function": "compiled with the kernels that call it",
@@ -130,7 +131,8 @@ class CompilationError:
     @property
     def text(self) -> str:
         """What the compiler says, without empty lines."""
-        lines = [line for line in str(self.error).splitlines() if line.strip()]
+        said = "\n".join([str(self.error), *getattr(self.error, "__notes__", ())])
+        lines = [line for line in said.splitlines() if line.strip()]
         return "\n".join(lines) or type(self.error).__name__
 
     def to_dict(self) -> dict[str, str]:
