@@ -185,7 +185,35 @@ def test_a_container_in_a_tuple(cuda: Any, tables: Any, item: str) -> None:
     )
     assert f"`{item}` is a " in text
     assert "    out[0] = tables[0][0]\n             ^^^^^^\n" in text
-    assert text.endswith("or a tuple where `tables` is made.")
+    assert text.endswith("where `tables` is made.")
+
+
+@pytest.mark.parametrize(
+    ("table", "expression", "cure"),
+    [
+        ([3.0, 4.0], "table[1]", "table = np.array(table)"),
+        ({2, 1}, "table[1]", "table = np.array(sorted(table))"),
+        ({"a": 2.0}, "table['a']", "table = types.SimpleNamespace(**table)"),
+        (frozenset({1, 2}), "1 in table", "table = tuple(sorted(table))"),
+    ],
+)
+def test_the_cure_of_a_container_can_be_followed(cuda: Any, table: Any, expression: str, cure: str) -> None:
+    source = f"@cuda.jit\ndef k(out):\n    out[0] = {expression}\n"
+    text = refusal(cuda, source, cuda_captures.CaptureTypingError, table=table)
+    assert f"`table` is a {type(table).__name__}, " in text
+    assert f"out[0] = {expression}\n" in text
+    assert f"`{cure}`" in text
+    names = {"np": np, "types": types, "table": table}
+    exec(cure, names)
+    kernel = functions(source.replace("table['a']", "table.a"), cuda=cuda, table=names["table"])["k"]
+    assert cuda_captures.explain(kernel, SIGNATURE).cubin
+
+
+def test_a_range(cuda: Any) -> None:
+    source = "@cuda.jit\ndef k(out):\n    for i in steps:\n        out[i] = 1\n"
+    text = refusal(cuda, source, cuda_captures.CaptureTypingError, steps=range(3))
+    assert text.startswith("`steps` is a range, and the compiler has no type for")
+    assert "    for i in steps:\n             ^^^^^\nCapture its bounds, and write `range(first, last)`" in text
 
 
 THROUGH = """

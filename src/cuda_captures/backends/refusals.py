@@ -123,6 +123,10 @@ def refuse_object(named: Any, function: Any, cause: BaseException) -> None:
         Naming the object, and what to write instead.
     """
     kind = type(named.value)
+    if current() is not None and kind in UNTYPABLE:
+        where = pointer(function, named.name)
+        cure = UNTYPABLE[kind].format(name=named.name)
+        raise CaptureTypingError(NO_TYPE.format(name=named.name, kind=kind.__name__, where=where, cure=cure)) from cause
     if current() is not None and is_users_class(kind) and not isinstance(named.value, type):
         text = OBJECT.format(name=named.name, kind=kind.__qualname__, where=pointer(function, named.name))
         raise CaptureTypingError(text) from cause
@@ -138,16 +142,18 @@ def refuse_container(named: Any, function: Any) -> None:
     """
     found = _container(named.name, named.value) if current() is not None else None
     if found is not None:
-        name, kind = found
+        name, value = found
         where = pointer(function, named.name)
-        cure = (CURE if name == named.name else CURE_IN_TUPLE).format(name=name, whole=named.name)
-        raise CaptureTypingError(CONTAINER.format(name=name, kind=kind, where=where, cure=cure))
+        cures = CURES if name == named.name else CURES_IN_TUPLE
+        cure = next(text for kind, text in cures.items() if isinstance(value, kind))
+        cure = cure.format(name=name, whole=named.name)
+        raise CaptureTypingError(CONTAINER.format(name=name, kind=type(value).__name__, where=where, cure=cure))
 
 
-def _container(name: str, value: Any) -> tuple[str, str] | None:
-    """The first list, dictionary or set that something is or holds in tuples: its name and kind."""
+def _container(name: str, value: Any) -> tuple[str, Any] | None:
+    """The first list, dictionary or set that something is or holds in tuples, with its name."""
     if isinstance(value, (list, set, dict)):
-        return name, type(value).__name__
+        return name, value
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", ())
         for index, item in enumerate(value):
@@ -183,11 +189,32 @@ name '{name}' is not defined
   {where}
 Bind it before the kernel is compiled.{cure}"""
 
-CURE = "Make it an array, which is captured by reference: `{name} = np.array({name})`."
-CURE_IN_TUPLE = "Make it an array, `np.array(...)`, or a tuple where `{whole}` is made."
+CURES: dict[type, str] = {
+    list: "Make it an array, which is captured by reference: `{name} = np.array({name})`.",
+    set: "Make it an array, which is captured by reference: `{name} = np.array(sorted({name}))`.",
+    dict: (
+        "Make it an object, whose attributes kernels read: `{name} = types.SimpleNamespace(**{name})`,\n"
+        "or two arrays, of keys and of values."
+    ),
+}
+CURES_IN_TUPLE: dict[type, str] = {
+    list: "Make it an array, `np.array(...)`, or a tuple where `{whole}` is made.",
+    set: "Make it an array, `np.array(sorted(...))`, or a tuple where `{whole}` is made.",
+    dict: "Make it an object, `types.SimpleNamespace(...)`, or arrays of keys and of values, where `{whole}` is made.",
+}
 
 CONTAINER = """\
 `{name}` is a {kind}, and kernels cannot capture a {kind}: its items are Python objects that may change one by one.
+  {where}
+{cure}"""
+
+UNTYPABLE: dict[type, str] = {
+    frozenset: "Make it a tuple, `{name} = tuple(sorted({name}))`.",
+    range: "Capture its bounds, and write `range(first, last)` in the kernel.",
+}
+
+NO_TYPE = """\
+`{name}` is a {kind}, and the compiler has no type for a {kind} from outside of a kernel.
   {where}
 {cure}"""
 
