@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -9,10 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cuda_captures
 from copies_in_memory import in_memory
+from cuda_captures.binding import INSTANCES
+from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError
 from cuda_captures.extents import extent
-from kernels_in_memory import Kernel, written
+from cuda_captures.staging import LARGE_LIMIT
+from kernels_in_memory import Kernel, Loaded, written
 from memory_driver import MemoryDriver
 
 TABLE = "def kernel():\n    table[0] = 1\n"
@@ -178,3 +185,109 @@ def test_memory_of_a_launch_that_was_not_made_goes_with_the_array(fake: MemoryDr
     held = fake.held()
     del function.__globals__["table"], function.__globals__["other"]
     assert held - fake.held() >= 1_600_000
+
+
+class Produced:
+    """A device array whose library works on a stream of its own."""
+
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (4,),
+            "typestr": "<f8",
+            "data": (address, False),
+            "version": 3,
+            "stream": 24,
+        }
+
+
+CALLS = (
+    *("mem_alloc", "host_alloc", "host_register", "host_device_pointer", "copy_to_device", "copy_to_host"),
+    *("event_create", "event_record", "event_done", "event_synchronize"),
+    *("stream_create", "stream_wait", "stream_capturing", "stream_id", "stream_synchronize"),
+    *("context_id", "context_device", "context_handle", "pointer_attribute"),
+)
+
+
+@pytest.mark.parametrize("stream", [0, STREAM])
+@pytest.mark.parametrize("call", CALLS)
+def test_after_a_failure_of_any_call_the_same_launch_works(fake: MemoryDriver, call: str, stream: int) -> None:
+    """The n-th call of a kind fails, at the first launch, after edits, after rebinding, with everything there is."""
+    for number in (1, 2, 4):
+        big, small = np.arange(30_000.0), np.arange(8.0)
+        names: dict[str, Any] = {
+            "big": big,
+            "small": small,
+            "still": cuda_captures.snapshot(np.arange(5000.0)),
+            "there": cuda_captures.mapped(np.arange(5000.0)),
+            "made": Produced(fake.mem_alloc(32)),
+        }
+        function = written("def kernel():\n    big[0] = small[0] + still[0] + there[0] + made[0]\n", **names)
+        kernel, held = Kernel(function, ["big"]), fake.held()
+        for step in range(4):
+            if step == 1:
+                big[5:9000], small[1] = 7, 9
+            if step == 2:
+                function.__globals__["small"] = small = np.arange(8.0) * 2
+                big[7] = 1
+            if step == 3:
+                function.__globals__["big"] = big = np.ones(30_000)
+            before = big.copy()
+            fake.fail(call, number)
+            with contextlib.suppress(CaptureError):
+                kernel.launch(stream)
+            fake.failures.clear()
+            kernel.launch(stream)
+            assert (big == before).all()
+            for array in (big, small, names["still"]):
+                assert (on_device(fake, kernel, array) == array).all()
+        del kernel, function, names, big, small, array
+        gc.collect()
+        assert fake.held() == held
+        assert not fake.registered
+
+
+@pytest.mark.parametrize("call", ["load", "fill", "refill"])
+def test_after_a_failure_to_load_or_fill_the_same_launch_works(
+    fake: MemoryDriver, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = written(TABLE, table=np.zeros(4))
+    kernel = Kernel(function)
+    for _ in range(INSTANCES + 2 if call == "refill" else 0):  # until there is a spare module
+        function.__globals__["table"] = np.zeros(4)
+        kernel.launch()
+    function.__globals__["table"] = table = np.full(4, 2.0)
+    owner: Any = kernel.toolchain if call == "load" else Loaded
+    failed: list[object] = []
+
+    def failing(*arguments: Any) -> Any:
+        failed.append(arguments)
+        raise DriverError(call, "CUDA_ERROR_INJECTED")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, failing)
+        with pytest.raises(DriverError):
+            kernel.launch()
+    assert len(failed) == 1
+    kernel.launch()
+    (array,) = (reference() for reference in kernel.instance.arrays if reference)
+    assert array is table
+    assert (on_device(fake, kernel, table) == 2).all()
+
+
+@pytest.mark.parametrize("numbers", [(1,), (1, 2)])
+def test_staging_memory_is_not_used_up_by_failures(fake: MemoryDriver, numbers: tuple[int, ...]) -> None:
+    table = np.zeros(1 << 17)
+    kernel = Kernel(written(TABLE, table=table))
+    kernel.launch()
+    for value in range(2 * LARGE_LIMIT):
+        table[:] = value
+        fake.fail("event_record", *numbers)
+        with contextlib.suppress(CaptureError):
+            kernel.launch()
+    fake.failures.clear()
+    table[:] = 5
+    launching = threading.Thread(target=kernel.launch, daemon=True)
+    launching.start()
+    launching.join(20)
+    assert not launching.is_alive()
+    assert (on_device(fake, kernel, table) == 5).all()

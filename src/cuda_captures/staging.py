@@ -102,6 +102,12 @@ class _Blocks:
             self._idle.append(block)
             self._given.notify()
 
+    def lose(self) -> None:
+        """Note that a block that was taken never comes back; another is made when one is needed."""
+        with self._given:
+            self._made -= 1
+            self._given.notify()
+
     def _grow(self) -> None:
         address = driver.calls.host_alloc(self._nbytes * self._slab)
         for start in range(address, address + self._nbytes * self._slab, self._nbytes):
@@ -193,10 +199,25 @@ class Staging:
                 driver.calls.copy_to_device(target + offset, block.address + position, size, stream)
                 sent(offset, block.memory[position : position + size])
         finally:
-            # Even after a failure: part of the block may be on its way.  A block without an event is never used again.
-            event = block.event = self._context.record(stream)
-            blocks.give(block)
+            event = self._given_after(blocks, block, stream)  # even after a failure: part of it may be on its way
         return event
+
+    def _given_after(self, blocks: _Blocks, block: Block, stream: int) -> Event:
+        """Give a block back, to be used again after what a stream holds now."""
+        try:
+            event = block.event = self._recorded(stream)
+        except BaseException:
+            blocks.lose()  # nobody knows when the device is done with it
+            raise
+        blocks.give(block)
+        return event
+
+    def _recorded(self, stream: int) -> Event:
+        try:
+            return self._context.record(stream)
+        except DriverError:
+            driver.calls.stream_synchronize(stream)
+            return self._context.record(stream)  # of nothing that is still under way
 
     def download(self, source: int, target: int, nbytes: int, stream: int, received: Note | None = None) -> None:
         """Copy device memory to host memory, after what the stream holds now; done when the call returns.
@@ -245,9 +266,13 @@ class Staging:
                 (part,) = parts
                 try:
                     driver.calls.copy_to_host(block.address + part[2], source + part[0], part[1], stream)
-                    block.event = self._context.record(stream)
                 except BaseException:
                     blocks.give(block)
+                    raise
+                try:
+                    block.event = self._recorded(stream)
+                except BaseException:
+                    blocks.lose()
                     raise
                 coming.append((block, part))
             while coming:
