@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import cuda_captures
 from copies_in_memory import in_memory
 from cuda_captures import device
 from cuda_captures.report import Level
+from cuda_captures.specialising import CODES
 from interpreters import python
 from kernels_in_memory import Kernel, kernel_of
 from memory_driver import MemoryDriver
@@ -213,6 +215,8 @@ def test_launches_are_counted_and_looking_is_no_launch(fake: MemoryDriver) -> No
 
 
 def test_where_code_was_found(fake: MemoryDriver) -> None:
+    gc.collect()
+    CODES._codes.clear()  # of other tests' kernels
     disk: dict[str, Any] = {}
     function = kernel_of("table[0] + n", table=np.zeros(100), n=3)
     kernel = Kernel(function, disk=disk)
@@ -234,6 +238,7 @@ def test_where_code_was_found(fake: MemoryDriver) -> None:
     assert twin.report().levels[1:] == (Level("process", 1, 0), Level("disk", 0, 0))
 
     del kernel, twin, report
+    gc.collect()
     later = Kernel(kernel_of("table[0] + n", table=np.ones(100), n=4), disk=disk)
     later.launch()
     assert later.report().specialisations[0].source == "disk"
