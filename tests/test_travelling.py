@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import multiprocessing
+import os
 import pickle
 import sys
 import textwrap
@@ -627,3 +629,23 @@ def test_without_captures_kernels_are_pickled_as_the_compiler_does_it(compiler: 
     assert captured(there).flags.writeable
     assert not arrivals.arrived(captured(there))
     assert "cuda_captures" not in sys.modules[type(there).__reduce__.__module__].__name__
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a Unix thing")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_process_that_never_used_the_driver_does_not_wait_for_threads_that_it_has_not_got() -> None:
+    def child() -> None:
+        arrivals.shared(np.arange(3.0))
+        unpacking._let_go()
+
+    before = driver.calls
+    driver.install(driver.closed())
+    process = multiprocessing.get_context("fork").Process(target=child)
+    try:
+        with arrivals._lock, unpacking._lock:  # as another thread may, at the fork
+            process.start()
+            process.join(20)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        driver.install(before)

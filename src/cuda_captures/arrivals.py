@@ -9,6 +9,7 @@ Tables are held weakly, but for those that :func:`keep` was told to.  Any thread
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from cuda_captures import driver
 from cuda_captures.digests import digests
 from cuda_captures.policy import MarkedArray, Policy, constant, live, mapped, snapshot
 from cuda_captures.values import dtype_text
@@ -204,4 +204,5 @@ def _after_fork() -> None:
     _lock = threading.Lock()  # another thread may have held it; that thread does not exist here
 
 
-driver.after_fork(_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)  # also where nobody has used the driver

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import threading
 import weakref
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cuda_captures import arrivals, driver, mirrors
+from cuda_captures import arrivals, mirrors
 from cuda_captures.errors import CaptureError
 from cuda_captures.policy import Policy
 
@@ -140,7 +141,8 @@ def _after_fork() -> None:
     _lock = threading.Lock()  # another thread may have held it; that thread does not exist here
 
 
-driver.after_fork(_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)  # also where nobody has used the driver
 
 
 class _Unpacker(pickle.Unpickler):
