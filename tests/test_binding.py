@@ -14,6 +14,7 @@ from copies_in_memory import in_memory
 from cuda_captures import settings
 from cuda_captures.binding import INSTANCES
 from cuda_captures.errors import CaptureError
+from cuda_captures.instances import IN_GRAPHS
 from cuda_captures.spares import KEPT
 from kernels_in_memory import Kernel, written
 from memory_driver import MemoryDriver
@@ -93,6 +94,7 @@ def test_a_kernel_that_writes_an_array_is_refused_in_a_graph_before_it_is_launch
     with pytest.raises(CaptureError, match=message):
         kernel.launch(STREAM, lambda: started.append(2))
     assert started == [1]
+    assert not IN_GRAPHS  # where it would stay for the life of the process
     fake.capturing.clear()
     kernel.launch(STREAM, lambda: started.append(3))
     assert started == [1, 3]

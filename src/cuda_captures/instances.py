@@ -112,7 +112,7 @@ class Instance:
         if self.in_graph and self.filled is None:
             return
         capturing = cuda_device.is_capturing(stream)
-        if capturing and not self.in_graph:
+        if capturing and not self.in_graph and self._not_for_graphs() is None:  # else the launch is refused
             self.in_graph = True
             IN_GRAPHS.append(self)
         filled = self.filled
@@ -161,10 +161,14 @@ class Instance:
             mirror.unused()
 
     def _refuse_in_graph(self) -> None:
-        for mirror, reference in self.written:
-            array = reference()
-            if array is not None and mirror.policy != "mapped":
-                raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
+        array = self._not_for_graphs()
+        if array is not None:
+            raise about(extent(array)[0], CaptureError(WRITTEN_IN_GRAPH))
+
+    def _not_for_graphs(self) -> np.ndarray[Any, Any] | None:
+        """An array that the kernel writes and that a graph could not bring home."""
+        arrays = (reference() for mirror, reference in self.written if mirror.policy != "mapped")
+        return next((array for array in arrays if array is not None), None)
 
     def launched(self, stream: int, owner: Any) -> None:
         """Note that a launch on a stream uses the copies."""
