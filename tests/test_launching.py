@@ -291,3 +291,18 @@ def test_staging_memory_is_not_used_up_by_failures(fake: MemoryDriver, numbers: 
     launching.join(20)
     assert not launching.is_alive()
     assert (on_device(fake, kernel, table) == 5).all()
+
+
+@pytest.mark.parametrize("call", ["host_alloc", "event_record", "mem_alloc"])
+def test_a_finalizer_may_launch_a_kernel_in_the_middle_of_another_launch(fake: MemoryDriver, call: str) -> None:
+    table, other = np.zeros(4), np.zeros(4)
+    kernel, finalizing = (Kernel(written(TABLE, table=one)) for one in (table, other))
+    other[:] = 8
+    fake.before[call] = finalizing.launch
+    launching = threading.Thread(target=kernel.launch, daemon=True)
+    launching.start()
+    launching.join(20)
+    assert not launching.is_alive()
+    assert call not in fake.before
+    assert (on_device(fake, kernel, table) == table).all()
+    assert (on_device(fake, finalizing, other) == 8).all()

@@ -69,14 +69,15 @@ class Context:
         self.launch: Launch | None = None
         self._events: list[int] = []  # append and pop are atomic: an event may come back from a finalizer
         self._stream: int | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may launch a kernel meanwhile
 
     @property
     def stream(self) -> int:
         """A non-blocking stream of our own, for copies that must not wait for anybody's kernels."""
         with self._lock:
             if self._stream is None:
-                self._stream = driver.calls.stream_create()
+                made = driver.calls.stream_create()
+                self._stream = self._stream or made
             return self._stream
 
     def record(self, stream: int) -> Event:

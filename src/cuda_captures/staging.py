@@ -70,15 +70,19 @@ class _Blocks:
         self._nbytes, self._slab, self._limit = nbytes, slab, limit
         self._made = 0
         self._idle: deque[Block] = deque()  # oldest copy first
-        self._given = threading.Condition(threading.Lock())
+        # May be taken again: a finalizer, or a signal handler, may launch a kernel while its thread is in here.
+        self._given = threading.Condition(threading.RLock())
 
     def take(self, patient: bool = True) -> Block | None:
         """A block that the device is done with; ``None`` if there is none and the caller has no patience."""
         with self._given:
             while True:
-                if self._idle and (self._made >= self._limit or self._idle[0].free()):
-                    block = self._idle.popleft()
-                    break
+                try:
+                    if self._made >= self._limit or self._idle[0].free():
+                        block = self._idle.popleft()
+                        break
+                except IndexError:
+                    pass  # there is none, or none any more
                 if self._made < self._limit:
                     try:
                         self._grow()
