@@ -60,6 +60,17 @@ def test_strides_that_numba_cuda_mlir_does_not_have(cuda: Any, compiler: str) ->
         explain(cuda, column=column)
 
 
+def test_records_that_numba_cuda_mlir_does_not_compile_in(cuda: Any, compiler: str) -> None:
+    points = cuda_captures.constant(np.zeros(3, [("x", "f4"), ("n", "i8")]))
+    kernel = cuda.jit(written("def kernel(out):\n    out[0] = points[1]['x']\n", points=points))
+    if compiler == "numba-cuda":
+        assert cuda_captures.explain(kernel, SIGNATURE).rows
+        return
+    text = r"contents of `points` in: .*\n  <source \d+>:2, in kernel\n    out.*\n {13}\^{6}\nLeave out `constant"
+    with pytest.raises(CaptureTypingError, match=text):
+        cuda_captures.explain(kernel, SIGNATURE)
+
+
 def test_a_kernel_of_a_compiler_without_captures(compiler: str) -> None:
     kernel = module_of(compiler).jit(written("def kernel(out):\n    out[0] = 1\n"))
     cuda_captures.disable()

@@ -176,7 +176,12 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
         array, order = captured.value, "F" if captured.signature.layout == "F" else "C"
         contents = np.ascontiguousarray(array.ravel(order=order))
         self._contents.append(contents)
-        pointer = memref_data_pointer(self.lower_array_literal(contents, None))
+        try:
+            literal = self.lower_array_literal(contents, None)
+        except TypeError as error:  # upstream's, for records and strings
+            text = NOT_COMPILED_IN.format(name=captured.name, reason=error, where=captured.where())
+            raise CaptureTypingError(text) from error
+        pointer = memref_data_pointer(literal)
         symbol = self._constant_array_globals[id(contents)]
         assert self.recorded is not None
         self.recorded.constants[symbol] = CONSTANTS[symbol] = captured
@@ -223,6 +228,12 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
                 if symbol in on_host and recorded.uses[symbol].signature.policy in ("live", "snapshot"):
                     operation.attributes[INVARIANT] = ir.UnitAttr.get()
 
+
+NOT_COMPILED_IN = """\
+numba-cuda-mlir does not compile the contents of `{name}` in: {reason}.
+  {where}
+Leave out `constant(...)`, `captures="constant"` or `cuda.const.array_like(...)`: a captured array then stays in
+global memory."""
 
 ITERATED = """\
 numba-cuda-mlir does not iterate over `{name}`, a tuple of tuples or of objects.
