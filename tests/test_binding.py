@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import cuda_captures
 from copies_in_memory import in_memory
 from cuda_captures import settings
-from cuda_captures.binding import INSTANCES
+from cuda_captures.binding import HELD_BYTES, INSTANCES
 from cuda_captures.errors import CaptureError
 from cuda_captures.instances import IN_GRAPHS
 from cuda_captures.spares import KEPT
@@ -364,3 +366,26 @@ def test_a_kernel_that_captures_no_arrays_needs_no_binding(fake: MemoryDriver) -
     kernel = Kernel(written("def kernel():\n    pass\n"))
     fake.capturing.add(STREAM)
     kernel.launch(STREAM)
+
+
+def test_large_device_arrays_that_no_name_is_bound_to_are_let_go_of(fake: MemoryDriver) -> None:
+    class Large(DeviceArray):
+        def __init__(self, nbytes: int) -> None:
+            super().__init__(fake.mem_alloc(32))
+            self.__cuda_array_interface__["shape"] = (nbytes // 8,)
+
+    def alive(sizes: list[int]) -> list[bool]:
+        function = written(TABLE, table=None)
+        kernel = Kernel(function)
+        references = []
+        for size in sizes:
+            array = function.__globals__["table"] = Large(size)
+            references.append(weakref.ref(array))
+            kernel.launch()
+            del array
+        gc.collect()
+        return [reference() is not None for reference in references]
+
+    assert alive([HELD_BYTES // 16] * 6) == [True] * 6
+    assert alive([HELD_BYTES] * 6) == [False] * 4 + [True] * 2
+    assert alive([8, *[HELD_BYTES // 2 - 8] * 4, 8]) == [False, False, False, True, True, True]

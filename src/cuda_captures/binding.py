@@ -10,6 +10,7 @@ may be filled anew for another one, see :mod:`cuda_captures.spares`.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from cuda_captures.variants import Variant, roots
 from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
+HELD_BYTES = 256 << 20  # of device arrays that they hold; the last two may hold more
 
 # What the predicate raises for an emptied closure cell, and for a constant that is no array any more.  Reading the
 # names one by one then raises what Python does.
@@ -138,10 +140,21 @@ class Follower:
                 with cuda_device.relaxed_capture():
                     instance = self._bind(context, variant, arrays, forms)
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
-            while len(self._instances) > INSTANCES:
-                self._instances.popitem(last=False)
             self._bound[id(context)] = instance
+            self._let_go()
             return instance
+
+    def _let_go(self) -> None:
+        """Forget the instances that were used longest ago, so that neither many nor large arrays are kept."""
+        while len(self._instances) > INSTANCES:
+            self._instances.popitem(last=False)
+        held = sum(instance.held_bytes for instance in self._instances.values())
+        for key, instance in list(self._instances.items())[:-2]:  # names often alternate between two arrays
+            if held <= HELD_BYTES:
+                break
+            if instance.held_bytes and not any(instance is bound for bound in self._bound.values()):
+                held -= instance.held_bytes
+                del self._instances[key]
 
     def _known(self, context: Any, variant: Variant, arrays: Sequence[Any]) -> Instance | None:
         """The instance for these very arrays, if there is one."""
@@ -169,6 +182,7 @@ class Follower:
         device = here.device
         copies: dict[int, mirrors.Mirror] = {}
         written, held, producers, slots = [], [], [], []
+        held_bytes = 0
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
             if form.memory == "host":
                 try:
@@ -183,6 +197,7 @@ class Follower:
                     written.append((mirror, array))
             else:
                 held.append(array)
+                held_bytes += math.prod(form.shape or ()) * form.dtype.itemsize
                 interface = array.__cuda_array_interface__
                 address = int(interface["data"][0] or 0)
                 if may_have_producer(array, interface):
@@ -209,6 +224,7 @@ class Follower:
         kernel = loaded.launchable
         instance = Instance(
             *(context, variant, kernel, list(copies.values()), written, held, producers, arrays, unchanged),
+            held_bytes=held_bytes,
             spares=self._spares,
             filled=filled,
         )

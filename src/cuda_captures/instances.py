@@ -37,8 +37,8 @@ class Instance:
         Device copies of NumPy arrays, each once.
     written
         Copies that the kernel writes, each with its array.
-    held
-        Device arrays.
+    held, held_bytes
+        Device arrays, and the bytes of their elements.
     producers
         Device arrays whose library works on a stream of its own.
 
@@ -57,6 +57,7 @@ class Instance:
         "elsewhere",
         "filled",
         "held",
+        "held_bytes",
         "in_graph",
         "launchable",
         "plain",
@@ -79,6 +80,7 @@ class Instance:
         producers: Sequence[Any],
         arrays: Sequence[Any],
         unchanged: Callable[[], bool],
+        held_bytes: int = 0,
         spares: Spares | None = None,
         filled: cuda_device.Event | None = None,
     ) -> None:
@@ -92,6 +94,7 @@ class Instance:
         self.written = tuple((mirror, weakref.ref(array)) for mirror, array in written)
         self.writes = tuple({id(mirror): mirror for mirror, _ in written}.values())
         self.held = tuple(held)
+        self.held_bytes = held_bytes
         self.producers = tuple(producers)
         self.arrays = tuple(weakref.ref(array) if isinstance(array, np.ndarray) else None for array in arrays)
         self.unchanged = unchanged
