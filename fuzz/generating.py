@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fuzz.program import Piece, Program
 from fuzz.statements import Subject, Writer
@@ -11,6 +11,7 @@ from fuzz.worlds import LAYOUTS
 
 NUMBERS = ("f8", "f8", "f4", "i8", "i4", "u4", "u8", "i2", "i1", "u1", "u2", "f2", "c8", "c16", "bool")
 OTHERS = ("M8[D]", "m8[s]", "record")
+OTHER_WIDTH = {"f8": "f4", "f4": "f8", "i8": "i4", "i4": "i8", "u8": "u4", "u4": "u8"}
 VIEWS = ("[1:]", "[::-1]", "[::2]", "[:-1]", "", ".T")
 PLAIN_KINDS = tuple(dtype for dtype in NUMBERS if dtype not in ("f2", "c8", "c16"))
 
@@ -99,6 +100,12 @@ class Generator:
             return f"on_device({made})"
         return f"cap.{target.policy}({made})" if target.policy in ("snapshot", "constant") else made
 
+    def widened(self, target: Target) -> str:
+        """Source text of a new array of another type, with which all that is done to a target can be done."""
+        if target.dtype not in OTHER_WIDTH or target.policy == "device":
+            return ""
+        return self.lay(replace(target, dtype=OTHER_WIDTH[target.dtype]), target.shape, target.layout)
+
     def target(self) -> Target:
         """A new array."""
         rng = self.random
@@ -109,7 +116,7 @@ class Generator:
         policy = rng.choice(("live",) * 7 + ("snapshot", "mapped", "constant", "device"))
         layout = rng.choice(("C", "C", "C", *LAYOUTS))
         if policy == "device":
-            dtype, layout = rng.choice(NUMBERS), rng.choice("CF")
+            dtype, layout = rng.choice(NUMBERS), rng.choice(("C", "F", "gapped", "negative", "permuted"))
         target = Target(self.new("t"), dtype, shape, layout, policy)
         self.put("module", f"{target.name} = lay({dtype!r}, {shape}, {layout!r}, {rng.randrange(1000)})")
         self.targets.append(target)
@@ -160,13 +167,15 @@ class Generator:
             made = ""
             if others and happening < 0.15:
                 made = rng.choice(others)  # which another name may have already, or a name of this array had before
-            elif happening < 0.2:
+            elif happening < 0.2 and target.policy != "snapshot":  # one copy for all snapshots of the same memory
                 made = array
             elif happening < 0.35:
                 same = rng.random() < 0.6
                 shape = target.shape if same else self.shape(len(target.shape))
                 layout = target.layout if same or not target.writable else rng.choice(("C", "F", target.layout))
                 made = self.lay(target, shape, layout)
+            elif happening < 0.4:
+                made = self.widened(target)
             if made:
                 again = f"{path} = {made}" if label in ATTRIBUTES and rng.random() < 0.7 else bound(made)
                 self.put(step, again)
@@ -218,7 +227,8 @@ def generate(number: int) -> Program:
             for step in ("step1", "step2"):
                 if rng.random() < 0.4:
                     make.put(step, f"alter({target.name}, {rng.randrange(1000)})")
-    writer = Writer(rng, subjects, scalars)
+    defaults = [Subject("", one.dtype, len(one.shape), False, one.name) for one in targets if one.policy == "live"]
+    writer = Writer(rng, subjects, scalars, defaults)
     writer.write(make.put)
     refused = ""
     if rng.random() < 0.04:

@@ -30,7 +30,7 @@ from cuda_captures.code import Code
 from cuda_captures.instances import Instance
 from cuda_captures.session import compiling
 from fuzz.program import Program
-from fuzz.worlds import Array, World, executed
+from fuzz.worlds import Array, World, executed, first, root
 from memory_driver import MemoryDriver
 
 ALIGNMENT = 256  # of device memory, as the real one has it
@@ -89,13 +89,20 @@ class DeviceArray:
     """A device array, as any library has one."""
 
     def __init__(self, array: Array, driver: AddressedDriver) -> None:
-        made = array.copy(order="K")
-        address = driver.mem_alloc(max(made.nbytes, 1))
-        driver.write(address, made.tobytes(order="A"))
-        self.like = made
-        self.read = lambda: driver.read(address, made.nbytes)
-        interface = {"shape": made.shape, "typestr": made.dtype.str, "data": (address, False), "version": 3}
-        self.__cuda_array_interface__ = {**interface, "strides": made.strides}
+        content, offset = root(array).tobytes("A"), first(array) - first(root(array))
+        address = driver.mem_alloc(max(len(content), 1))
+        driver.write(address, content)
+        shape, kind, strides = array.shape, array.dtype, array.strides
+        self.like = array
+
+        def read() -> bytes:
+            if not array.size:
+                return b""
+            return np.ndarray(shape, kind, driver.read(address, len(content)), offset, strides).tobytes()
+
+        self.read = read
+        interface = {"shape": shape, "typestr": kind.str, "data": (address + offset, False), "version": 3}
+        self.__cuda_array_interface__ = {**interface, "strides": strides}
 
 
 class CapturedWorld(World):
@@ -116,8 +123,7 @@ class CapturedWorld(World):
 
     def on_device(self, array: Array) -> Any:
         made = DeviceArray(array, self.driver)
-        order: Any = "C" if made.like.flags.c_contiguous else "F"
-        self.arrays.append(lambda: np.ndarray(made.like.shape, made.like.dtype, made.read(), order=order).tobytes())
+        self.arrays.append(made.read)
         return made
 
     def launch(self, kernel: Any, threads: int, out: Array, values: Sequence[Any], program: Program) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import backends_under_test
 import cuda_captures
 from fuzz.program import Form, Program
@@ -39,7 +41,8 @@ class GpuWorld(World):
     def on_device(self, array: Array) -> Any:
         if self.form == "argument":
             return super().on_device(array)
-        made = self.cuda.to_device(array)
+        contiguous = array.flags.c_contiguous or array.flags.f_contiguous
+        made = self.cuda.to_device(array if contiguous else np.ascontiguousarray(array))
         self.arrays.append(lambda: made.copy_to_host().tobytes())
         return made
 

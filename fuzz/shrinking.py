@@ -30,7 +30,7 @@ def shrink(program: Program, still: Callable[[Program], bool], seconds: float = 
         shrunk = False
         for smaller in _smaller(program):
             if time.monotonic() > until:
-                return program
+                return _tidy(program, still)
             if still(smaller):
                 program, shrunk = smaller, True
                 break

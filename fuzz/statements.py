@@ -49,6 +49,15 @@ class Subject:
 class Writer:
     """Writes the device functions and the kernels of one program.
 
+    Parameters
+    ----------
+    random
+        Where choices come from.
+    subjects, scalars
+        What is captured: arrays, and the paths of numbers.
+    defaults
+        Arrays that can be default values of parameters.
+
     Attributes
     ----------
     writes
@@ -58,6 +67,7 @@ class Writer:
     random: random.Random
     subjects: list[Subject]
     scalars: list[str]
+    defaults: list[Subject] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
     writes: bool = False
     counter: int = 0
@@ -77,8 +87,12 @@ class Writer:
             name, option = self.new("f"), rng.choice(("", "", ', inline="always"'))
             body = [self.statement(put, "acc") for _ in range(rng.choice((1, 1, 2)))]
             default = rng.choice(("", "", ", extra=1.5"))
+            tables = rng.choice(self.defaults) if self.defaults and rng.random() < 0.1 else None
+            array = f", table={tables.memory}" if tables else ""
             first = f"    acc = {'extra' if default else '0.0'}"
-            put("device", f"@cuda.jit(device=True{option})\ndef {name}($*i{default}):\n{first}", name)
+            put("device", f"@cuda.jit(device=True{option})\ndef {name}($*i{default}{array}):\n{first}", name)
+            if tables:
+                put(name, self.guarded("table", f"acc += {self.at('table', tables.dtype, tables.ndim)}"))
             for text in body:
                 put(name, text)
             if self.functions and rng.random() < 0.6:

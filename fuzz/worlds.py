@@ -128,7 +128,8 @@ class World:
 
     def on_device(self, array: Array) -> Any:
         """A device array."""
-        made = array.copy(order="K")
+        made = laid_like(array)
+        made.flags.writeable = True
         self.arrays.append(made.tobytes)
         return made
 
