@@ -18,6 +18,7 @@ from cuda_captures import backends
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 
 SIMULATOR = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+needs_a_compiler = pytest.mark.skipif(SIMULATOR, reason="needs a compiler, not its simulator")
 COMPILERS = {"numba-cuda": "numba.cuda", "numba-cuda-mlir": "numba_cuda_mlir.cuda"}
 
 

@@ -17,6 +17,7 @@ import backends_under_test
 import cuda_captures
 from backends_under_test import INSTALLED, current, using
 from captured_kernels import CapturedKernel, launch, types_of
+from conftest import needs_a_compiler
 from generated import namespace
 
 Array = np.ndarray[Any, Any]
@@ -97,6 +98,7 @@ DECORATORS = {
 
 
 @pytest.mark.parametrize("form", DECORATORS)
+@needs_a_compiler
 def test_device_functions(form: str) -> None:
     with device_to_compile_for() if "signature" in form else nullcontext():
         kernel, names = made_of(f"{DECORATORS[form]}\ndef get(i):\n{BODY}\n{KERNEL}", table=SIX, factor=2.0)
@@ -411,6 +413,7 @@ def test_struct_models_of_the_compiler() -> None:
     is_followed(kernel, names, shared=True)
 
 
+@needs_a_compiler
 def test_struct_models_of_the_user() -> None:
     only("numba-cuda")
     from numba.cuda import cgutils, types
@@ -559,6 +562,7 @@ def test_generalized_ufuncs() -> None:
     assert launched.code().key is not None
 
 
+@needs_a_compiler
 def test_reductions() -> None:
     only("numba-cuda")  # numba-cuda-mlir's is built on a copy of numba-cuda's dispatcher, not on its own
     from numba.cuda import types

@@ -15,6 +15,7 @@ import pytest
 import cuda_captures
 from backends_under_test import INSTALLED, current, using
 from captured_kernels import CapturedKernel, launch, types_of
+from conftest import needs_a_compiler
 from generated import function, namespace
 
 Array = np.ndarray[Any, Any]
@@ -417,6 +418,7 @@ def test_an_attribute_that_is_gone_at_launch() -> None:
         variant.read_arrays()
 
 
+@needs_a_compiler
 def test_explaining_names_the_attributes() -> None:
     from backends_under_test import cuda
 

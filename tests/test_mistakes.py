@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from conftest import needs_a_compiler
 from cuda_captures import backends
 from cuda_captures.check import command
 from cuda_captures.inspecting.command import main as inspect_command
@@ -294,6 +295,7 @@ def test_what_the_compiler_cannot_type_is_said_with_its_line(cuda: Any) -> None:
 
 
 @pytest.mark.skipif("numba-cuda" not in backends.present(), reason="the program is for numba-cuda")
+@needs_a_compiler
 def test_inspect_says_the_line_that_does_not_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
