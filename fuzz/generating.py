@@ -227,7 +227,9 @@ def generate(number: int) -> Program:
             for step in ("step1", "step2"):
                 if rng.random() < 0.4:
                     make.put(step, f"alter({target.name}, {rng.randrange(1000)})")
-    defaults = [Subject("", one.dtype, len(one.shape), False, one.name) for one in targets if one.policy == "live"]
+    # Arrays as default values are compiled in, so only those that nothing can write.
+    unwritten = [one for one in targets if one.policy == "live" and not one.writable]
+    defaults = [Subject("", one.dtype, len(one.shape), False, one.name) for one in unwritten]
     writer = Writer(rng, subjects, scalars, defaults)
     writer.write(make.put)
     refused = ""
