@@ -15,7 +15,7 @@ import pytest
 import cuda_captures
 from copies_in_memory import in_memory
 from cuda_captures import costs, noticing, watch
-from cuda_captures.errors import CaptureError, CapturePerformanceWarning
+from cuda_captures.errors import CaptureError, CapturePerformanceWarning, CaptureWarning
 from kernels_in_memory import Kernel, written
 from memory_driver import MemoryDriver
 
@@ -175,3 +175,20 @@ def test_a_kernel_that_must_be_compiled_anew_while_captures_are_disabled(compile
         CaptureError, match=r"captures are disabled\.\n.*:2, in kernel\n.*\n {13}\^{5}\nCall `cuda_captures"
     ):
         toolchain.compile(Session(discover(kernel)))
+
+
+def test_an_array_as_a_default_value(fake: MemoryDriver) -> None:
+    table = np.arange(4.0)
+    names = {"out": np.zeros(4), "table": table}
+    source = "def look_up(i, table=table):\n    return table[i]\n\ndef kernel():\n    out[0] = look_up(1)\n"
+    kernel = Kernel(written(source, **names))
+    message = (
+        r"`table` is an array as a default value of `look_up`: its contents.*\n.*:1, in look_up\n(.|\n)*"
+        r"Name the array in the body"
+    )
+    with pytest.warns(CaptureWarning, match=message):
+        kernel.launch()
+    table.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Kernel(written(source, **names)).launch()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.default_arrays import warn_of_default_arrays
 from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
@@ -201,6 +202,7 @@ class Specialisations:
 
     def _compile(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:
         session = self._session(discovery, layouts)
+        warn_of_default_arrays(discovery)
         code = self.toolchain.compile(session)
         if session.seen.others:  # found by nothing else; followed from now on
             self._also += session.seen.others
