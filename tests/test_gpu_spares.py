@@ -73,6 +73,7 @@ def test_launches_in_flight_keep_what_they_were_launched_with(cuda: Any) -> None
 def test_another_stream_waits_until_the_slots_are_filled(cuda: Any) -> None:
     from cuda.bindings import driver
 
+    cuda.current_context()
     code, handle = driver.cuStreamCreate(1)  # non-blocking: nothing but an event orders it after the default stream
     assert code == 0
     stream = cuda.external_stream(int(handle))

@@ -154,7 +154,7 @@ def test_binding_a_function(cuda: Any) -> None:
 
 def test_a_name_that_is_misspelt(cuda: Any) -> None:
     text = refusal(cuda, "@cuda.jit\ndef k(out):\n    out[0] = tabel[0]\n", NameError, table=np.ones(3))
-    assert text.startswith("name 'tabel' is not defined\n  <mistake")
+    assert text.startswith("NameError: name 'tabel' is not defined\n  <mistake")
     assert ":3, in k\n    out[0] = tabel[0]\n             ^^^^^\n" in text
     assert text.endswith("Did you mean `table`?")
 
@@ -169,7 +169,8 @@ def test_a_misspelt_name_of_a_device_function(cuda: Any) -> None:
     def k(out):
         out[0] = first()
     """
-    text = refusal(cuda, source, NameError)
+    text = refusal(cuda, source, Exception)  # the compiler's own, which says in which call
+    assert "NameError: name 'zyx' is not defined" in text
     assert ":4, in first\n    return zyx[0]\n           ^^^\n" in text
 
 
@@ -329,3 +330,11 @@ def test_check_says_that_the_program_enables_captures_itself(
     )
     assert command.main(["."], with_captures=True) == 0
     assert "--with-captures" not in capsys.readouterr().out
+
+
+def test_a_misspelt_name_is_an_error_of_the_compiler_too(cuda: Any) -> None:
+    """As programs expect that were written for the compiler alone."""
+    kernel = functions("@cuda.jit\ndef k(out):\n    out[0] = tabel[0]\n", cuda=cuda)["k"]
+    with pytest.raises(NameError) as caught:
+        cuda_captures.explain(kernel, SIGNATURE)
+    assert "TypingError" in [base.__name__ for base in type(caught.value).__mro__]

@@ -64,6 +64,8 @@ def brief(error: _Exception) -> _Exception:
 
     To be raised where a program has called the package.  As with the compilers, ``NUMBA_FULL_TRACEBACKS=1`` keeps them.
     """
+    if hasattr(error, "plain"):
+        error.args = (error.plain,)  # without the passes that it came through
     if os.environ.get("NUMBA_FULL_TRACEBACKS", "0") in ("", "0"):
         one: BaseException | None = error
         while one is not None:

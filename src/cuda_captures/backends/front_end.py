@@ -285,7 +285,7 @@ class CaptureInference:
             try:
                 super().typeof_global(inst, target, gvar)  # type: ignore[misc]
             except self.front_end.errors as error:
-                refuse_undefined(gvar, function)
+                refuse_undefined(gvar, function, error)
                 refuse_object(gvar, function, error)
                 raise
             return

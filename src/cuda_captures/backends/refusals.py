@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import functools
 import linecache
 from typing import Any
 
@@ -163,13 +164,15 @@ def _container(name: str, value: Any) -> tuple[str, Any] | None:
     return None
 
 
-def refuse_undefined(named: Any, function: Any) -> None:
+def refuse_undefined(named: Any, function: Any, error: BaseException) -> None:
     """Raise what Python raises for a name that is nowhere, and say where it is used.
 
     Raises
     ------
     NameError
-        Naming the variable, the function, the file, the line, and a name that is like it.
+        Naming the variable, the function, the file, the line, and a name that is like it.  It is a typing error of
+        the compiler as well, ``error`` being one: programs that expect that go on to work, and the compiler says
+        which call of a device function it is about.
     """
     name = named.name
     function = holding(function, named.loc)
@@ -181,11 +184,19 @@ def refuse_undefined(named: Any, function: Any) -> None:
     alike = difflib.get_close_matches(name, [*namespace, *function.__code__.co_varnames], 1)
     cure = f" Did you mean `{alike[0]}`?" if alike else ""
     text = UNDEFINED.format(name=name, where=pointer(function, name), cure=cure)
-    raise NameError(text) from None
+    undefined = _undefined(type(error))(text)  # type: ignore[arg-type]
+    undefined.plain = text  # type: ignore[attr-defined]
+    raise undefined from None
+
+
+@functools.lru_cache(maxsize=8)
+def _undefined(typing_error: type[BaseException]) -> type[BaseException]:
+    described = {"__module__": "cuda_captures.errors", "__doc__": "A name that is nowhere."}
+    return type("UndefinedName", (typing_error, NameError), described)
 
 
 UNDEFINED = """\
-name '{name}' is not defined
+NameError: name '{name}' is not defined
   {where}
 Bind it before the kernel is compiled.{cure}"""
 

@@ -38,13 +38,16 @@ class Loader:
         Where it is launched.
     callbacks
         Upstream's own, for linked code; called with each loaded library.
+    name, where
+        Of the kernel, and where it is defined, to say in an error.
     """
 
-    def __init__(self, code: Code, device: int, callbacks: Callable[[int], None] | None) -> None:
+    def __init__(self, code: Code, device: int, callbacks: Callable[[int], None] | None, name: str, where: str) -> None:
         product = code.product
         self.image: tuple[Any, ...] = (product.cubin, product.entry, product.cooperative)
         self.device = device
         self.callbacks = callbacks
+        self.name, self.where = name, where
         self.slots: list[tuple[str, bytes]] = []
         self.libraries: list[int] = []
         self.failure: BaseException | None = None
@@ -65,7 +68,7 @@ class Loader:
         try:
             here = cuda_device.current_device()
             if here != self.device:
-                raise CaptureError(ELSEWHERE.format(kernel=self.image[1], here=here, device=self.device))
+                raise CaptureError(ELSEWHERE.format(kernel=self.name, where=self.where, here=here, device=self.device))
             for symbol, data in self.slots:
                 target.fill(library, symbol, data)
             if self.callbacks is not None:
@@ -103,7 +106,10 @@ class BoundKernel:
     def __init__(self, code: Code, py_func: Any, debug: bool, callbacks: Callable[[int], None] | None) -> None:
         self.code = code
         device = cuda_device.current_device()
-        self.loader = Loader(code, device, callbacks)
+        name = py_func.__name__
+        self.loader = Loader(
+            code, device, callbacks, name, f"{py_func.__code__.co_filename}:{py_func.__code__.co_firstlineno}"
+        )
         self._native = _Native(self.loader, py_func, debug)
         release = weakref.finalize(self, self._native.release, device)
         release.atexit = False
@@ -177,4 +183,5 @@ class _Native:
 
 ELSEWHERE = """\
 kernel `{kernel}` was to be launched on device {device}, and numba-cuda-mlir launches it on device {here}.
+  {where}
 Make the device of its arguments current before the launch: `with cuda.gpus[{device}]: ...`."""

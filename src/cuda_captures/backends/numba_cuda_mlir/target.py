@@ -121,7 +121,7 @@ def context_for(args: Sequence[Any]) -> Any:
     here = devices.get_context()
     if device_count() == 1:
         return here
-    home = next(filter(None.__ne__, map(home_of, args)), None)
+    home = next((home for home in map(home_of, args) if home is not None), None)
     current = cuda_device.current()
     if home is None or home == current.device:
         return current
