@@ -8,12 +8,15 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import cuda_captures
 from cuda_captures import backends
+
+if TYPE_CHECKING:
+    from memory_driver import MemoryDriver
 
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 
@@ -59,6 +62,14 @@ def cuda(compiler: str) -> Iterator[Any]:
     module = module_of(compiler)
     with cuda_captures.enabled():
         yield module
+
+
+@pytest.fixture
+def fake() -> Iterator[MemoryDriver]:
+    """A driver that lives in memory, in the place of the real one."""
+    from copies_in_memory import in_memory
+
+    yield from in_memory()
 
 
 @pytest.fixture

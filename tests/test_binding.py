@@ -12,31 +12,16 @@ import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures import settings
 from cuda_captures.binding import HELD_BYTES, INSTANCES
 from cuda_captures.errors import CaptureError
 from cuda_captures.instances import IN_GRAPHS
 from cuda_captures.spares import KEPT
-from kernels_in_memory import Kernel, written
+from kernels_in_memory import DeviceArray, Kernel, written
 from memory_driver import MemoryDriver
 
 TABLE = "def kernel():\n    table[0] = 1\n"
 STREAM = 5
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    for made in in_memory():
-        made.use(0)
-        yield made
-
-
-class DeviceArray:
-    """A device array as any library has one."""
-
-    def __init__(self, address: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f8", "data": (address, False), "version": 3}
 
 
 def loads(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -14,6 +14,7 @@ import cuda_captures
 from conftest import module_of
 from cuda_captures import arrivals, unpacking
 from processes import run
+from reading_kernels import reading
 
 pytest.importorskip("distributed", reason="needs distributed, of the extra `dask`")
 
@@ -318,16 +319,6 @@ class Scheduler:
         for plugin in found:
             plugin.setup(self)
         return found
-
-
-def reading(cuda: Any, table: Any) -> Any:
-    @cuda.jit
-    def kernel(out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = table[i]
-
-    return kernel
 
 
 def test_a_large_table_goes_in_pieces(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:

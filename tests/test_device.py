@@ -7,20 +7,13 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from copies_in_memory import in_memory
 from cuda_captures import device, driver
 from cuda_captures.driver import DriverError, OutOfDeviceMemory
 from cuda_captures.errors import CaptureError
 from memory_driver import CALLS, MemoryDriver
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
 
 
 def test_importing_opens_no_driver_and_no_compiler() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures.errors import CaptureError, CaptureTypingError
-from kernels_in_memory import Kernel, written
+from kernels_in_memory import DeviceArray, Kernel, written
 from memory_driver import MemoryDriver
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
-
 
 TABLE = "def kernel():\n    table[0] = 1\n"
 WHERE = r"\n  `table`, captured by kernel `kernel`:\n  .*:2, in kernel\n    table\[0\] = 1\n    \^{5}\n"
@@ -94,13 +85,6 @@ def test_memory_that_moves_while_its_name_is_bound(fake: MemoryDriver, monkeypat
     monkeypatch.setattr("cuda_captures.copies.Mirror.covers", lambda self, bounds: False)
     with pytest.raises(CaptureError, match=rf"has moved or shrunk.*\.{WHERE}Nothing was launched"):
         kernel.launch()
-
-
-class DeviceArray:
-    """A device array as any library has one."""
-
-    def __init__(self, address: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f8", "data": (address, False), "version": 3}
 
 
 def test_an_array_of_another_gpu(fake: MemoryDriver) -> None:

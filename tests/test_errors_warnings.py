@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,17 +12,10 @@ import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures import costs, noticing, watch
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, CaptureWarning
 from kernels_in_memory import Kernel, written
 from memory_driver import MemoryDriver
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
-
 
 TABLE = "def kernel():\n    table[0] = 1\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +11,12 @@ import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures import device, mirrors, ordering, settings
 from cuda_captures.device import DeviceBuffer
 from kernels_in_memory import Kernel, Loaded
 from memory_driver import MemoryDriver
 
 STREAM, OTHER_STREAM = 0x50, 0x70
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    for made in in_memory():
-        made.use(0)
-        yield made
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import cuda_captures
 from conftest import COMPILERS
 from cuda_captures import driver
 from cuda_captures.errors import CaptureError
+from reading_kernels import reading
 
 pytestmark = pytest.mark.gpu
 
@@ -122,16 +123,6 @@ def test_at_once_from_two_threads(cuda: Any) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-def reading(cuda: Any, table: Any) -> Any:
-    @cuda.jit
-    def kernel(out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = table[i]
-
-    return kernel
 
 
 def test_an_array_of_another_gpu_is_refused(cuda: Any) -> None:

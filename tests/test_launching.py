@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures.binding import INSTANCES
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError
@@ -25,13 +23,6 @@ from memory_driver import MemoryDriver
 TABLE = "def kernel():\n    table[0] = 1\n"
 TWO = "def kernel():\n    table[0] = other[0] = 1\n"
 STREAM = 5
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    for made in in_memory():
-        made.use(0)
-        yield made
 
 
 def on_device(fake: MemoryDriver, kernel: Kernel, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -22,11 +22,6 @@ from memory_driver import MemoryDriver
 
 
 @pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
-
-
-@pytest.fixture
 def kernel(fake: MemoryDriver) -> Iterator[Kernel]:
     yield from kernels(fake)
 

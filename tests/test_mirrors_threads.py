@@ -13,15 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from copies_in_memory import Kernel, in_memory, kernels
+from copies_in_memory import Kernel, kernels
 from cuda_captures.errors import CaptureError
 from cuda_captures.mirrors import LAUNCH_LOCK, acquire, memory
 from memory_driver import MemoryDriver
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
 
 
 @pytest.fixture

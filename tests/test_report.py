@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures import device
 from cuda_captures.report import Level
 from cuda_captures.specialising import CODES
@@ -23,11 +21,6 @@ from memory_driver import MemoryDriver
 SIGNATURE = "void(float64[::1])"
 COEFFICIENTS = np.arange(9.0)
 TABLE = np.zeros((300, 4))[:, ::2]
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
 
 
 # what is captured

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures.advice import frozen_scalars
 from cuda_captures.indexing import indexed_by_constants
 from cuda_captures.report import Advice
 from kernels_in_memory import Kernel, kernel_of
 from memory_driver import MemoryDriver
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
 
 
 def test_a_scalar_that_recompiles(fake: MemoryDriver) -> None:

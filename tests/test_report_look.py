@@ -6,7 +6,6 @@ import dataclasses
 import html
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,18 +14,12 @@ import pytest
 from rich.console import Console
 
 import cuda_captures
-from copies_in_memory import in_memory
 from cuda_captures.report import Advice, CaptureReport, Row, Specialisation
 from kernels_in_memory import Kernel, kernel_of
 from memory_driver import MemoryDriver
 
 SIGNATURE = "void(float64[::1])"
 TABLE = np.zeros((300, 4))[:, ::2]
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    yield from in_memory()
 
 
 def row(**changes: Any) -> Row:

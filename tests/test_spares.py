@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from copies_in_memory import in_memory
 from cuda_captures import device, driver
 from cuda_captures.device import DeviceBuffer, enqueue_symbols
 from cuda_captures.instances import IN_GRAPHS, Instance
@@ -17,13 +13,6 @@ from cuda_captures.spares import KEPT, Spares
 from memory_driver import MemoryDriver
 
 STREAM = 5
-
-
-@pytest.fixture
-def fake() -> Iterator[MemoryDriver]:
-    for made in in_memory():
-        made.use(0)
-        yield made
 
 
 def instance(spares: Spares, code: Any, context: Any, filled: Any = None) -> Instance:

@@ -27,18 +27,9 @@ from cuda_captures.device import DeviceBuffer
 from interpreters import python
 from memory_driver import MemoryDriver
 from processes import run
+from reading_kernels import reading
 
 SIGNATURE = "void(float64[:])"
-
-
-def reading(cuda: Any, table: Any) -> Any:
-    @cuda.jit
-    def kernel(out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = table[i]
-
-    return kernel
 
 
 def through_a_function(cuda: Any, table: Any) -> Any:
