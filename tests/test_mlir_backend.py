@@ -198,3 +198,22 @@ def test_the_disk_cache_of_another_process(tmp_path: Path) -> None:
         entry.write_bytes(entry.read_bytes()[:100])
     assert run("f8", "3")[0] == "0"  # whatever is wrong with an entry is a miss
     assert run("f8", "3")[0] == "1"
+
+
+def test_a_launch_that_the_compiler_makes_elsewhere_names_the_kernel(fake: Any) -> None:
+    """The native launcher asks for the code, and has its slots filled where it is about to launch."""
+    from cuda_captures.backends.numba_cuda_mlir.loading import BoundKernel
+    from cuda_captures.code import Code
+
+    class Product:
+        cubin, entry, cooperative = b"", "_Z6mangled", False
+
+    bound = BoundKernel(Code((), Product()), kernel_of(np.zeros(4)).py_func, False, None)
+    assert bound.loader(None)[:3] == (b"", "_Z6mangled", False)
+    fake.use(1)
+    message = (
+        r"kernel `kernel` was to be launched on device 0, and numba-cuda-mlir launches it on device 1\.\n"
+        r"  .*test_mlir_backend\.py:\d+\nMake the device of its arguments current"
+    )
+    with pytest.raises(cuda_captures.CaptureError, match=message):
+        bound.loader.fill(7)
