@@ -10,7 +10,8 @@ The steps of :func:`translate`, each on text, because llvmlite's bindings change
    does on a GPU;
 4. before each load, store, atomic and copy comes a call that checks the address (:mod:`cpu_launcher`): the GPU
    faults on a misaligned access that an x86 processor forgives, and a test should fail where a process would crash;
-5. ``device.launch``, which runs every thread of every block, one after another.
+5. integers are divided as on a GPU, where no divisor is an error;
+6. ``device.launch``, which runs every thread of every block, one after another.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ STORE = re.compile(rf"^  store (?:atomic |volatile )*(?P<value>.+), {POINTER}(?:
 ATOMIC = re.compile(
     rf"^  %\S+ = (?:atomicrmw (?:volatile )?\w+|cmpxchg (?:weak |volatile )*) ?{POINTER}, (?P<value>.+?)"
     rf"(?: syncscope\(.*?\))? (?:monotonic|acquire|release|acq_rel|seq_cst).*?{ALIGN}"
+)
+DIVISION = re.compile(
+    rf"^  %(?P<name>{NAME}) = (?P<what>[su](?:div|rem)) (?:exact )?(?P<type>i(?P<bits>\d+)) "
+    r"(?P<value>\S+), (?P<by>[^\s,]+)"
 )
 COPY = re.compile(r"call void @llvm\.mem(?P<what>cpy|move|set)\.\S+?\((?P<args>.*)\)")
 COPY_POINTER = re.compile(rf"ptr(?P<space> addrspace\(\d+\))? (?:align (?P<align>\d+) )?(?P<pointer>%{NAME})")
@@ -154,7 +159,21 @@ class Rewriting:
             yield self.definition(line)
         else:
             yield from self.checks(line)
-            yield line
+            division = DIVISION.match(line)
+            yield from self.divided(division) if division else (line,)
+
+    def divided(self, found: re.Match[str]) -> Iterator[str]:
+        """A division that gives something whatever the divisor is: an x86 processor would end the process."""
+        self._checks += 1
+        this, kind, by, value = f"%divisor.{self._checks}", found["type"], found["by"], found["value"]
+        lowest = -(1 << (int(found["bits"]) - 1)) if found["what"].startswith("s") else 0
+        yield f"  {this}.zero = icmp eq {kind} {by}, 0"
+        yield f"  {this}.minus = icmp eq {kind} {by}, -1"
+        yield f"  {this}.lowest = icmp eq {kind} {value}, {lowest}"
+        yield f"  {this}.over = and i1 {this}.minus, {this}.lowest"
+        yield f"  {this}.wrong = or i1 {this}.zero, {this}.over"
+        yield f"  {this} = select i1 {this}.wrong, {kind} 1, {kind} {by}"
+        yield f"  %{found['name']} = {found['what']} {kind} {value}, {this}"
 
     def definition(self, line: str) -> str:
         line = line.replace("define ptx_kernel ", "define ", 1)
