@@ -55,6 +55,36 @@ def test_what_is_written_is_loaded_coherently(cuda: Any) -> None:
     assert "ld.global.nc.f64" not in cuda_captures.explain(kernel, SIGNATURE).ptx
 
 
+def test_remainders_of_known_divisors_are_taken_in_32_bits(cuda: Any) -> None:
+    table = np.arange(1000.0)
+    size = table.size
+
+    @cuda.jit
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[where[i] % size] + table[where[i] % table.size]
+
+    ptx = cuda_captures.explain(kernel, "void(int32[::1], float64[::1])").ptx
+    assert re.search(r"mul\.(hi|wide)\.s32", ptx), ptx
+    assert not re.search(r"mul\.hi\.s64|mul\.wide\.s64|[dr](iv|em)\.s64", ptx), ptx
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
+def test_indices_that_count_threads_do_not_wrap_around(cuda: Any, cc: tuple[int, int]) -> None:
+    table = np.arange(1000.0)
+
+    @cuda.jit
+    def kernel(out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[i] + table[i + 1]
+
+    ptx = cuda_captures.explain(kernel, "void(float64[::1])", cc).ptx
+    assert not re.search(r"selp|shr\.s64", ptx), ptx  # ways to add the length where an index is negative
+    assert re.search(r"\+8\]|add\.s64\s+%\w+, %\w+, 8;", ptx), ptx  # the element beside it, at a constant offset
+
+
 def test_slots_are_loaded_once(cuda: Any) -> None:
     table = np.arange(1000.0)
 

@@ -536,3 +536,67 @@ def test_iteration_rows_and_membership() -> None:
     run(made["kernel"], out, block=3)
     expected = table.sum(axis=1) + (table * np.arange(4)).sum(axis=1) + 3 + table.T[1, 2] + 4
     assert out.tolist() == expected.tolist()
+
+
+NARROW = ["int8", "uint8", "int16", "uint16", "int32", "uint32"]
+
+
+@st.composite
+def divided(draw: st.DrawFn) -> tuple[Array, int]:
+    """Integers of at most 32 bits, with the extremes of their type, and a divisor that has at most 31."""
+    dtype = np.dtype(draw(st.sampled_from(NARROW)))
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    values = draw(st.lists(st.integers(least, most), min_size=1, max_size=8))
+    divisor = draw(st.integers(1, 9) | st.integers(1, (1 << 31) - 1) | st.just((1 << 31) - 1))
+    return np.array([*values, least, most], dtype), divisor
+
+
+@more
+@given(divided())
+def test_quotients_and_remainders_are_those_of_python(values_and_divisor: tuple[Array, int]) -> None:
+    values, divisor = values_and_divisor
+    source = """
+        def kernel(out):
+            i = cuda.grid(1)
+            out[0, i] = values[i] % divisor
+            out[1, i] = values[i] // divisor
+            out[2, i] = values[i] % values.size
+            remainder = values[i]
+            remainder %= divisor
+            out[3, i] = remainder
+            out[4, i] = values[i] % -divisor
+        """
+    kernel = namespace(source, values=values, divisor=divisor)["kernel"]
+    out = np.zeros((5, values.size), np.int64)
+    run(kernel, out, block=values.size)
+    wide = [int(value) for value in values]
+    assert out[0].tolist() == [value % divisor for value in wide]
+    assert out[1].tolist() == [value // divisor for value in wide]
+    assert out[2].tolist() == [value % len(wide) for value in wide]
+    assert out[3].tolist() == out[0].tolist()
+    assert out[4].tolist() == [value % -divisor for value in wide]
+
+
+def test_the_size_of_arrays_of_any_length_is_no_constant() -> None:
+    source = """
+        def kernel(where, out):
+            i = cuda.grid(1)
+            out[i] = table[where[i] % table.size]
+        """
+    where, names = np.array([-1, 0, 7, 100], np.int32), namespace(source, table=np.arange(3.0))
+    for size in (3, 4, 5):  # the second length makes a version for every length
+        names["table"] = np.arange(float(size))
+        out = np.zeros(where.size)
+        run(names["kernel"], where, out, block=where.size)
+        assert out.tolist() == (where % size).tolist()
+
+
+def test_negative_indices_from_threads_wrap_around() -> None:
+    source = """
+        def kernel(out):
+            i = cuda.grid(1)
+            out[i] = table[i - 4] + table[cuda.threadIdx.x - 4]
+        """
+    table, out = np.arange(10.0), np.zeros(10)
+    run(namespace(source, table=table)["kernel"], out, block=out.size)
+    assert out.tolist() == [2 * table[i - 4] for i in range(out.size)]

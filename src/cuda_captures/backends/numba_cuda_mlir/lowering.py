@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numba_cuda_mlir._mlir.dialects import arith, builtin, func, gpu, llvm
 from numba_cuda_mlir._mlir.extras import types as mlir_types
 from numba_cuda_mlir.lowering_utilities import memref_data_pointer, memref_descriptor_type
 from numba_cuda_mlir.mlir_lowering import MLIRLower
+from numba_cuda_mlir.numba_cuda.intrinsics import grid
 
 from cuda_captures.backends.refusals import refuse_writes
 from cuda_captures.errors import CaptureTypingError, pointer
@@ -20,6 +23,7 @@ from cuda_captures.writes import captured_in, effects_of
 
 from .effects import DIALECT
 from .front_end import FRONT_END, original
+from .integers import DIVIDING, divided_by, not_negative
 from .recorded import CONSTANTS, KEY, USES, Recorded, use_of
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
@@ -81,6 +85,44 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             where = pointer(original(self.func_ir.func_id.func), name, self._line)
             raise CaptureTypingError(ITERATED.format(name=name, where=where))
         super().lower_getiter_expr_assign(target, value)
+
+    def lower_call_expr_assign(self, target: Any, fn: Any, args: Any, kws: Any, expr: Any = None) -> None:
+        super().lower_call_expr_assign(target, fn, args, kws, expr)
+        if self.recorded is not None and getattr(self.get_numba_type(fn.name), "typing_key", None) is grid:
+            counted = self.load_var(target)
+            for count in counted if isinstance(counted, tuple) else (counted,):
+                not_negative(count)
+
+    def lower_binop_expr_assign(self, target: Any, fn: Any, lhs: Any, rhs: Any) -> None:
+        divisor = self.known_divisor(target, lhs, rhs) if fn in DIVIDING else None
+        if divisor is None:
+            super().lower_binop_expr_assign(target, fn, lhs, rhs)
+        else:
+            quotient, remainder = divided_by(self.load_var(lhs), self.get_numba_type(lhs.name), divisor)
+            self.store_var(target, quotient if fn in (operator.floordiv, operator.ifloordiv) else remainder)
+
+    def known_divisor(self, target: Any, dividend: Any, divisor: Any) -> int | None:
+        """The divisor of an integer of at most 32 bits, if it is known, positive and has at most 31."""
+        typed, returned = self.get_numba_type(dividend.name), self.get_numba_type(target.name)
+        if self.recorded is None or not isinstance(typed, types.Integer) or typed.bitwidth > 32:
+            return None
+        known = self.known_integer(divisor)
+        return known if returned == types.int64 and known is not None and 0 < known < 1 << 31 else None
+
+    def known_integer(self, variable: Any) -> int | None:
+        """What an integer is that does not change: a literal, a captured one, or the size of a captured array."""
+        typed = self.get_numba_type(variable.name)
+        if isinstance(typed, types.IntegerLiteral):
+            return int(typed.literal_value)
+        try:
+            definition = self.func_ir.get_definition(variable)
+        except KeyError:  # it has several
+            return None
+        if getattr(definition, "op", None) != "getattr" or definition.attr != "size" or typed != types.intp:
+            return None
+        assert self.recorded is not None
+        sizes = {size_of(one) for one in self.recorded.effects.only_captured(definition.value.name)}
+        return sizes.pop() if len(sizes) == 1 else None
 
     def captured_value(self, value: Any, typed: Any) -> Any:
         """The value of a captured array, or of a tuple with one somewhere in it."""
@@ -227,6 +269,12 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
                 symbol = operation.sym_name.value
                 if symbol in on_host and recorded.uses[symbol].signature.policy in ("live", "snapshot"):
                     operation.attributes[INVARIANT] = ir.UnitAttr.get()
+
+
+def size_of(captured: Captured) -> int | None:
+    """The elements of a captured array, if its shape is compiled in."""
+    general = captured.slot is not None and captured.slot.general
+    return None if general else math.prod(captured.signature.shape or ())
 
 
 NOT_COMPILED_IN = """\
