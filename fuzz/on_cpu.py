@@ -53,6 +53,8 @@ class AddressedDriver(MemoryDriver):
 class Loaded:
     """A loaded module: code with slots of its own, which are filled in the order of the stream."""
 
+    apart = None
+
     def __init__(self, code: Code, driver: AddressedDriver) -> None:
         self.code = code
         self.slots: dict[str, bytes] = {}

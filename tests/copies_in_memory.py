@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_captures import device, driver, mirrors, staging
+from cuda_captures import arena, device, driver, mirrors, staging
 from cuda_captures.extents import extent
 from cuda_captures.instances import IN_GRAPHS
 from cuda_captures.mirrors import LAUNCH_LOCK, acquire
@@ -32,6 +32,7 @@ def install(table: Any) -> Any:
     mirrors._shelves.clear()
     device._contexts.clear()
     staging._stagings.clear()
+    arena._arenas.clear()
     driver.install(table)
     return before
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -66,6 +66,12 @@ class Toolchain:
         self.disk = disk
         self.compilations = 0
 
+    apart = None
+    lends = True
+
+    def likeness(self) -> Hashable:
+        return tuple(self.written)
+
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         return "()", {"written": tuple(self.written)}, {"backend": "memory"}
 
@@ -97,6 +103,8 @@ class Toolchain:
 
 
 class Loaded:
+    apart = None
+
     def __init__(self, code: Code) -> None:
         self.code = code
 
@@ -144,8 +152,14 @@ class Kernel:
 
     @property
     def instance(self) -> Instance:
-        """What the last launch in this context used."""
+        """What the last launch in this context used, unless that was the first of a kernel with another one's code."""
         return self.follower._bound[id(device.current())]
+
+    @property
+    def copies(self) -> Sequence[Any]:
+        """The device copies that the last launch in this context used."""
+        lent = self.follower._lent
+        return lent.copies if lent is not None else self.instance.copies
 
     def report(self) -> CaptureReport:
         disk = self.toolchain.disk

@@ -27,7 +27,7 @@ STREAM = 5
 
 def on_device(fake: MemoryDriver, kernel: Kernel, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What a launch would read now."""
-    (copy,) = (one for one in kernel.instance.copies if one.covers(extent(array)))
+    (copy,) = (one for one in kernel.copies if one.covers(extent(array)))
     fake.finish()
     return np.frombuffer(fake.read(copy.address_of(array), array.nbytes), array.dtype)
 
@@ -37,7 +37,7 @@ def writing(fake: MemoryDriver, kernel: Kernel, value: float, *arrays: np.ndarra
 
     def run() -> None:
         for array in arrays:
-            (copy,) = (one for one in kernel.instance.copies if one.covers(extent(array)))
+            (copy,) = (one for one in kernel.copies if one.covers(extent(array)))
             data = np.full(array.shape, value).tobytes()
             fake.launch(stream, partial(fake.write, copy.address_of(array), data))
 

@@ -6,6 +6,10 @@ A *module instance* is the compiled code loaded once more, with its own slots.  
 and not changed while it lives, so no launch in flight, and no captured graph, can see a pointer change; rebinding a
 name takes another instance.  An instance holds what its slots point at.  Once nobody holds the instance, its module
 may be filled anew for another one, see :mod:`cuda_captures.spares`.
+
+Many kernels are launched once: those that a function makes each time it is called.  So a kernel whose code was there
+already, another kernel's, has its first launch *on trial*: the module instance is let go of at once, for the next such
+kernel, and small tables are sent without being watched.  With its second launch it gets what every kernel has.
 """
 
 from __future__ import annotations
@@ -24,7 +28,6 @@ from cuda_captures.following import staying_predicate, unchanged_predicate
 from cuda_captures.instances import Instance
 from cuda_captures.ordering import LEGACY
 from cuda_captures.signature import ArraySignature
-from cuda_captures.spares import Spares
 from cuda_captures.specialising import Specialisations
 from cuda_captures.storage import may_have_producer
 from cuda_captures.toolchain import Loaded, Toolchain
@@ -67,7 +70,8 @@ class Follower:
         self._bound: dict[int, Instance] = {}  # by context
         self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
         self._stays: tuple[Variant, list[Any]] | None = None  # what was captured first, where names are not followed
-        self._spares = Spares()
+        self._tried = False  # whether there was a first launch, or a binding
+        self._lent: Lent | None = None  # the copies that a launch on trial used
 
     def variant(self) -> Variant:
         """The specialisation for what the names mean now; compiled if there is none."""
@@ -133,16 +137,26 @@ class Follower:
                     return self.rebind(context, stream)
             assert variant is not None
             assert forms is not None
-            spare = self._spares.take(context, variant.code) if stream in LEGACY else None
+            on_trial, self._tried = stream in LEGACY and self._may_try(variant), True
+            spare = variant.spares.take(context, self.toolchain.apart) if stream in LEGACY else None
             if spare is not None and stream is not None:
-                instance = self._bind(context, variant, arrays, forms, spare, stream)
+                instance = self._bind(context, variant, arrays, forms, spare, stream, on_trial=on_trial)
             else:
                 with cuda_device.relaxed_capture():
-                    instance = self._bind(context, variant, arrays, forms)
+                    instance = self._bind(context, variant, arrays, forms, on_trial=on_trial)
+            self._lent = Lent(instance.copies, self.function.__name__) if on_trial else None
+            if on_trial:
+                return instance
             self._instances[id(context), id(variant), *map(id, arrays)] = instance
             self._bound[id(context)] = instance
             self._let_go()
             return instance
+
+    def _may_try(self, variant: Variant) -> bool:
+        """Whether this is the first launch of a kernel that another one's code serves."""
+        if self._tried or not self._settings.follow or not self.toolchain.lends:
+            return False
+        return self.specialisations.sources.get(variant.code) == "process"
 
     def _let_go(self) -> None:
         """Forget the instances that were used longest ago, so that neither many nor large arrays are kept."""
@@ -177,6 +191,7 @@ class Follower:
         forms: Sequence[ArraySignature],
         spare: Loaded | None = None,
         stream: int = 0,
+        on_trial: bool = False,
     ) -> Instance:
         here = cuda_device.current()
         device = here.device
@@ -186,7 +201,13 @@ class Follower:
         for (use, place), array, form in zip(variant.arrays, arrays, forms, strict=True):
             if form.memory == "host":
                 try:
-                    mirror = mirrors.acquire(array, device, policy=use.signature.policy, verify=self._settings.verify)
+                    mirror = mirrors.acquire(
+                        array,
+                        device,
+                        policy=use.signature.policy,
+                        verify=self._settings.verify,
+                        watched=not on_trial,
+                    )
                     address = mirror.address_of(array)
                 except CaptureError as error:
                     say_where(error, self.function, place)
@@ -212,7 +233,9 @@ class Follower:
             loaded = spare
             loaded.refill(slots, stream)
             filled = here.record(stream)
-        if self._settings.follow:
+        if on_trial:
+            unchanged = _never
+        elif self._settings.follow:
             names = [*variant.frozen, *roots(variant.arrays, arrays)]
             parts = [array for (_, place), array in zip(variant.arrays, arrays, strict=True) if place.root is not place]
             constants = [(one.place, one.contents, one.holds) for one in variant.constants]
@@ -225,7 +248,7 @@ class Follower:
         instance = Instance(
             *(context, variant, kernel, list(copies.values()), written, held, producers, arrays, unchanged),
             held_bytes=held_bytes,
-            spares=self._spares,
+            spares=variant.spares,
             filled=filled,
         )
         for mirror in copies.values():
@@ -279,6 +302,23 @@ def refuse_in_graph(function: Any, stream: int) -> None:
     """
     if cuda_device.is_capturing(stream) and discover(function).arrays:
         raise CaptureError(UNBOUND.format(kernel=function.__name__, where=where_first_named(function)))
+
+
+def _never() -> bool:
+    """What an instance on trial says of its names: nobody asks again."""
+    return False
+
+
+class Lent:
+    """The device copies that a launch on trial used: they stay as long as the kernel has them to itself.
+
+    Made and dropped by its :class:`Follower`, under that one's lock.
+    """
+
+    def __init__(self, copies: Sequence[Any], user: str) -> None:
+        self.copies = copies
+        for mirror in copies:
+            mirror.users[self] = user
 
 
 def _unchanged(instance: Instance) -> bool:

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from cuda_captures import driver
-from cuda_captures.device import Context, DeviceBuffer, current, is_capturing, relaxed_capture
+from cuda_captures import arena, driver
+from cuda_captures.device import Context, current, is_capturing, relaxed_capture
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError, about
 from cuda_captures.extents import MOVED, Array, Extent, Root, covered, extent, is_dense
-from cuda_captures.noticing import Noticing, Once, locked_since, noticing
+from cuda_captures.noticing import Noticing, Once, Unwatched, locked_since, noticing
 from cuda_captures.ordering import LEGACY, Ordering
 from cuda_captures.spans import Range
 from cuda_captures.staging import merged, staging
@@ -62,6 +62,9 @@ class Mirror:
         ``"live"`` or ``"snapshot"``.
     verify
         Whether every "unchanged" is checked.
+    watched
+        Whether edits are noticed from the beginning; otherwise from the second :meth:`refresh` on, which sends
+        everything once more.
 
     Attributes
     ----------
@@ -88,7 +91,14 @@ class Mirror:
     """
 
     def __init__(
-        self, bounds: Extent, roots: Sequence[Array], context: Context, *, policy: str = "live", verify: bool = False
+        self,
+        bounds: Extent,
+        roots: Sequence[Array],
+        context: Context,
+        *,
+        policy: str = "live",
+        verify: bool = False,
+        watched: bool = True,
     ) -> None:
         self.start, self.stop = bounds
         self.nbytes = self.stop - self.start
@@ -112,12 +122,12 @@ class Mirror:
 
         self._roots = tuple(Root(root, gone) for root in roots)
         lead = self.start % GRAIN
-        self._buffer = DeviceBuffer(lead + max(self.nbytes, 1))
+        self._buffer = arena.allocate(lead + max(self.nbytes, 1))
         self._base = self._buffer.address + lead
         self._watch: Noticing
         self._close_watch: weakref.finalize[Any, Mirror] | None = None
         try:
-            self._watch = self._watched(roots)
+            self._watch = self._watched(roots) if watched else Unwatched(self.nbytes)
         except BaseException:
             self._buffer.close()
             raise
@@ -216,7 +226,8 @@ class Mirror:
                 # would be sent from before it.
                 self._return_all(stream)
                 ranges = self._watch.poll()
-            if locked_since(self._watch, self.start, ranges):
+            again = isinstance(self._watch, Unwatched) and self._watch.was_sent
+            if again or locked_since(self._watch, self.start, ranges):
                 self._unwatch()
                 self._watch = self._watched(self.roots)
                 ranges = self._watch.poll()

@@ -103,7 +103,7 @@ class Instance:
 
     def __del__(self) -> None:
         if self.spares is not None and not self.elsewhere:
-            self.spares.give(self.context, self.variant.code, self.launchable)
+            self.spares.give(self.context, self.launchable)
 
     def launched_elsewhere(self, stream: int) -> None:
         """Make ready for a launch on another stream than the legacy default one.

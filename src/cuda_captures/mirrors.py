@@ -34,13 +34,16 @@ NO_ROOM = (
     "cuda_captures.mapped(...) to use it in place."
 )
 
+SENT_AGAIN = 2 << 20
+"""Bytes of a copy that takes about as long to send once more as to watch."""
+
 SPARE_COPIES: list[Callable[[], object]] = []
 """Called when there is no room: they let go of copies that are held for those who may come."""
 
 _shelves: dict[int, Shelf] = {}  # by context identifier; touched under LAUNCH_LOCK
 
 
-def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False) -> Any:
+def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = False, watched: bool = True) -> Any:
     """The device copy of a NumPy array; made if there is none.
 
     Parameters
@@ -53,6 +56,8 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
         ``"live"``, ``"snapshot"`` or ``"mapped"``.
     verify
         Whether every "unchanged" is checked against a digest.
+    watched
+        False for a copy that may well be used for one launch only: a new small one is not watched before the second.
 
     Returns
     -------
@@ -83,14 +88,14 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
             return _made(bounds, [root], context, policy, verify, [])
         wanted = wanted_extent(array, root)
         try:
-            return _acquire_live(wanted, root, context, shelf, verify)
+            return _acquire_live(wanted, root, context, shelf, verify, watched)
         except OutOfDeviceMemory:
             if wanted == bounds:
                 raise
-        return _acquire_live(bounds, root, context, shelf, verify)
+        return _acquire_live(bounds, root, context, shelf, verify, watched)
 
 
-def _acquire_live(bounds: Extent, root: Array, context: Context, shelf: Shelf, verify: bool) -> Mirror:
+def _acquire_live(bounds: Extent, root: Array, context: Context, shelf: Shelf, verify: bool, watched: bool) -> Mirror:
     start, stop = bounds
     roots = [root]
     # They do not overlap, so that the union with those at both ends meets no further one.
@@ -98,7 +103,8 @@ def _acquire_live(bounds: Extent, root: Array, context: Context, shelf: Shelf, v
     for mirror in replaced:
         start, stop = min(start, mirror.start), max(stop, mirror.stop)
         roots += [other for other in mirror.roots if not any(other is known for known in roots)]
-    return _made((start, stop), roots, context, "live", verify, replaced)
+    watched = watched or verify or stop - start > SENT_AGAIN
+    return _made((start, stop), roots, context, "live", verify, replaced, watched)
 
 
 def _acquire_mapped(bounds: Extent, root: Array, context: Context, present: list[AnyMirror]) -> MappedMirror:
@@ -111,16 +117,22 @@ def _acquire_mapped(bounds: Extent, root: Array, context: Context, present: list
 
 
 def _made(
-    bounds: Extent, roots: list[Array], context: Context, policy: str, verify: bool, replaced: Sequence[AnyMirror]
+    bounds: Extent,
+    roots: list[Array],
+    context: Context,
+    policy: str,
+    verify: bool,
+    replaced: Sequence[AnyMirror],
+    watched: bool = True,
 ) -> Mirror:
     try:
         try:
-            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
+            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify, watched=watched)
         except OutOfDeviceMemory:
             for let_go in SPARE_COPIES:
                 let_go()
             gc.collect()  # copies may hang on cycles that nobody has collected yet
-            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify)
+            mirror = Mirror(bounds, roots, context, policy=policy, verify=verify, watched=watched)
     except OutOfDeviceMemory as error:
         rows = [copy for copy in memory() if copy.device == context.device and copy.policy != "mapped"]
         held = sum(copy.nbytes for copy in rows)

@@ -58,6 +58,30 @@ class Once:
         """Nothing is held."""
 
 
+class Unwatched:
+    """Takes everything for edited: for memory that may well be sent only once, where a watch would cost as much."""
+
+    way = "unwatched"
+    why = "sent for one launch so far, and watched from the next on"
+
+    def __init__(self, nbytes: int) -> None:
+        self._whole = [(0, nbytes)]
+        self.cost = nbytes / 10e9  # of sending it
+        self.was_sent = False
+
+    def poll(self) -> list[Range]:
+        return self._whole.copy()
+
+    def sent(self, offset: int, data: memoryview) -> None:
+        self.was_sent = True
+
+    def received(self, offset: int, data: memoryview) -> None:
+        """Nothing to note: all is sent again anyway."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def noticing(bounds: Extent, owner: Array, *, verify: bool) -> Noticing:
     """Watch the bytes between two addresses, as a device may write them too.
 

@@ -1,6 +1,8 @@
 """The specialisations of one kernel: which code the names call for, and where that comes from.
 
 ``what do the names mean? → the same as before → another kernel's code → the disk cache's → compile``
+
+A kernel that a factory makes is told by its siblings, where these can tell: see :mod:`cuda_captures.siblings`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.seen_functions import why_not_shared
 from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
 from cuda_captures.settings import current as settings
+from cuda_captures.siblings import Siblings, moved
 from cuda_captures.signature import Layout
 from cuda_captures.storage import of_numba
 from cuda_captures.toolchain import Toolchain
@@ -35,6 +38,10 @@ MANY_VALUES = 8  # specialisations for values of one name, after which a warning
 ATTEMPTS = 8  # times that a kernel is compiled because its names were bound to something else meanwhile
 
 CODES = CodeTable()
+SIBLINGS = Siblings()
+
+
+AS_A_SIBLING = "as a sibling"  # in place of a token: nothing was looked at that it could be made of
 
 
 class _Changed(Exception):
@@ -59,6 +66,8 @@ class Specialisations:
         Held while anything in here is read or changed; reentrant.
     last
         The specialisation that was used last.
+    likeness
+        The toolchain's, when the code was first asked for.
     kept, sources
         For reports: how often a specialisation was there already, and where the code came from.
     """
@@ -71,6 +80,7 @@ class Specialisations:
         self.settings = settings()
         self.lock = threading.RLock()
         self.last: Variant | None = None
+        self.likeness: Hashable = None
         self._variants: OrderedDict[Hashable, Variant] = OrderedDict()
         self._codes: dict[str, Code] = {}
         self._values: dict[Hashable, set[Hashable]] = {}
@@ -112,6 +122,11 @@ class Specialisations:
 
     def specialise(self) -> Variant:
         """As :meth:`variant`, for who holds the lock."""
+        if not self._variants:
+            self.likeness = self.toolchain.likeness()
+            variant = self._as_a_sibling()
+            if variant is not None:
+                return variant
         for _ in range(ATTEMPTS):
             discovery = discover(self.function, self._also)
             try:
@@ -119,6 +134,24 @@ class Specialisations:
             except _Changed:  # by another thread; compiling takes long
                 continue
         raise CaptureError(self._changing(discovery))
+
+    def _as_a_sibling(self) -> Variant | None:
+        """The first specialisation, if a kernel made from the same code object tells what it is."""
+        if self.likeness is None or self.policies is not None:
+            return None
+        sibling: Specialisations | None = SIBLINGS.of(self.function, self.likeness)
+        if sibling is None or sibling is self or sibling.policies is not None or sibling.settings != self.settings:
+            return None
+        last = sibling.last
+        variant = moved(last, sibling.function, self.function) if last is not None else None
+        if variant is None or variant.code.key is None:
+            return None
+        if any(self.form(use, place, place.peek()) is None for use, place in variant.arrays):
+            return None
+        self._keep(AS_A_SIBLING, variant)
+        self.sources.setdefault(variant.code, "process")
+        SIBLINGS.tell(self)
+        return variant
 
     def _specialised(self, discovery: Discovery) -> Variant:
         layouts, contents = self._layouts(discovery), self._constants(discovery)
@@ -157,14 +190,21 @@ class Specialisations:
             for capture in discovery.arrays
             if capture.place.key in contents
         )
-        variant = Variant(code, frozen_of(discovery, arrays), arrays, constants)
+        plain = code.key is not None and not (constants or discovery.fixed or discovery.plain_functions or self._also)
+        variant = Variant(code, frozen_of(discovery, arrays), arrays, constants, plain)
+        self._keep(token, variant)
+        if plain and self.likeness is not None:
+            SIBLINGS.tell(self)
+        return variant
+
+    def _keep(self, token: Hashable, variant: Variant) -> None:
         self._variants[token] = variant
         while len(self._variants) > VARIANTS:
             self._variants.popitem(last=False)
+        code = variant.code
         if code.key is not None:
             self._codes[code.key.digest] = code  # kept: coming back to a value compiles nothing
         self.last = variant
-        return variant
 
     def _code(self, discovery: Discovery, layouts: Mapping[Hashable, Layout], check: Callable[..., None]) -> Code:
         """The code for what the names mean now: another kernel's, the disk cache's, or compiled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cuda_captures.code import Code
@@ -13,6 +13,10 @@ from cuda_captures.session import Session
 
 class Loaded(Protocol):
     """A module loaded into the current context."""
+
+    @property
+    def apart(self) -> Hashable:
+        """Of the toolchain that loaded it."""
 
     @property
     def launchable(self) -> Any:
@@ -31,6 +35,17 @@ class Toolchain(Protocol):
     @property
     def lock(self) -> Any:
         """The compiler's own lock, which may be taken again by the thread that has it."""
+
+    @property
+    def apart(self) -> Hashable:
+        """What tells modules of the same code apart, because it is no part of the code; their own if nobody else's."""
+
+    @property
+    def lends(self) -> bool:
+        """Whether kernels of the same code can launch each other's modules."""
+
+    def likeness(self) -> Hashable:
+        """Equal only where :meth:`identity` is and no launch matters; cheap.  None where only that can tell."""
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """Signature, options and target, for the key; raises Unkeyable."""

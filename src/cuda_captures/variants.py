@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from cuda_captures.code import Code, Use
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place
 from cuda_captures.signature import ArraySignature
+from cuda_captures.spares import Spares, spares_of
 
 
 @dataclass(eq=False)
@@ -26,12 +27,24 @@ class Variant:
         The captured arrays, each with its place.
     constants
         Arrays whose contents were compiled in, as they were then.
+    plain
+        Whether ``frozen`` and ``arrays`` are all that the code depends on, but for bytecode, options and target.
+
+    Attributes
+    ----------
+    spares
+        The spare modules of the code, held for as long as this is.
     """
 
     code: Code
     frozen: tuple[tuple[Place, Any], ...]
     arrays: tuple[tuple[Use, Place], ...]
     constants: tuple[Constant, ...] = ()
+    plain: bool = False
+    spares: Spares = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.spares = spares_of(self.code)
 
     def read_arrays(self) -> list[Any] | None:
         """What the names of arrays mean now; None if another name means something that the code was not made for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import xxhash
@@ -30,6 +30,18 @@ def options_of(options: Mapping[str, Any], outside: Collection[str], linkable: t
     found = {name: value for name, value in options.items() if name not in outside}
     found["link"] = tuple(linked(item, linkable) for item in options.get("link") or ())
     return found
+
+
+def plain_options(options: Mapping[str, Any], outside: Collection[str]) -> Hashable:
+    """Options that change the code, if nothing but switches, numbers and text are set; None otherwise."""
+    found = []
+    for name, value in options.items():
+        if name in outside or (type(value) in (list, tuple) and not value):
+            continue
+        if value is not None and type(value) not in (bool, int, str):
+            return None
+        found.append((name, type(value), value))
+    return tuple(found)
 
 
 def linked(item: Any, linkable: type) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -165,10 +165,12 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
 class BoundKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
     """One loaded module instance as upstream's launch sees a kernel."""
 
-    def __init__(self, code: Code, loaded: Any, extensions: list[Any]) -> None:
+    def __init__(self, code: Code, loaded: Any, extensions: list[Any], carveout: Any, apart: Hashable) -> None:
         self.__dict__.update(vars(code.product))
         self.code = code
         self.extensions = extensions
+        self.shared_memory_carveout = None if carveout is None else self._parse_carveout(carveout)
+        self.apart = apart
         self._codelibrary = loaded
         UpstreamKernel.bind(self)
 
@@ -237,11 +239,26 @@ class NumbaCudaToolchain:
 
     def load(self, code: Code, context: Any) -> BoundKernel:
         library = code.product._codelibrary
-        extensions = self.options.get("extensions") or []
         if not code.uses and (library._setup_functions or library._teardown_functions):
             # Callbacks are upstream's affair: they are called when the context lets go of the module.
-            return BoundKernel(code, Loaded(None, library.get_cufunc()), extensions)
-        return BoundKernel(code, library.load_instance(context), extensions)
+            return self._bound(code, Loaded(None, library.get_cufunc()))
+        return self._bound(code, library.load_instance(context))
+
+    def _bound(self, code: Code, loaded: Any) -> BoundKernel:
+        options = self.options
+        extensions = options.get("extensions") or []
+        return BoundKernel(code, loaded, extensions, options.get("shared_memory_carveout"), self.apart)
+
+    lends = True
+
+    @property
+    def apart(self) -> Hashable:
+        # By identity: a loaded module holds its extensions, so theirs stay theirs.
+        options = self.options
+        return (*map(id, options.get("extensions") or ()), options.get("shared_memory_carveout"))
+
+    def likeness(self) -> Hashable:
+        return target.likeness(self.argtypes, self.options, OUTSIDE_THE_CODE, self.cc)
 
     @property
     def lock(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 from numba.cuda import launchconfig
@@ -11,6 +12,7 @@ from numba.cuda.core import config
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.descriptor import cuda_target
 
+from cuda_captures.backends.key_options import plain_options
 from cuda_captures.discovery import Discovery
 
 
@@ -37,6 +39,22 @@ def target_of(cc: tuple[int, int] | None = None) -> dict[str, Any]:
         "warn of uninitialised variables": bool(getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)),
         **versions(),
     }
+
+
+def likeness(argtypes: Any, options: Mapping[str, Any], outside: Collection[str], cc: Any) -> Hashable:
+    """Equal only where argument types, options and target are, and nothing else matters; None if that is not sure."""
+    launch = launchconfig.current_launch_config()
+    if launch is not None and launch._is_kernel_launch_config_sensitive():
+        return None
+    if any(getattr(config, name, False) for name in DUMPS):
+        return None
+    plain = plain_options(options, outside)
+    if plain is None:
+        return None
+    if cc is None:
+        cc = devices.get_context().device.compute_capability
+    switches = getattr(config, "CUDA_ENABLE_NRT", False), getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)
+    return argtypes, plain, tuple(cc), *map(bool, switches)
 
 
 def unseen(discovery: Discovery) -> list[str]:

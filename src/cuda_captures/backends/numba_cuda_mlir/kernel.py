@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,6 +222,7 @@ class MLIRToolchain:
         self.options = {name: value for name, value in options.items() if name != "captures"}
         self.values = values
         self.cc = cc
+        self._alone = object()
         self.asked = True  # the dispatcher asks its disk cache itself, for the first specialisation
         # Type annotations refer to the function and so to what it captures, and the linker to linked code: kept here,
         # not in code that is shared.
@@ -290,8 +291,18 @@ class MLIRToolchain:
         self.extras[code] = {name: result.metadata[name] for name in names if name in result.metadata}
         return code
 
+    lends = False
+
+    @property
+    def apart(self) -> Hashable:
+        return self._alone  # a native launcher knows its function, and upstream's callbacks know their dispatcher
+
+    def likeness(self) -> Hashable:
+        return None
+
     def load(self, code: Code, context: Any) -> BoundKernel:
-        return BoundKernel(code, self.py_func, bool(self.options.get("debug", False)), self._callbacks())
+        debug = bool(self.options.get("debug", False))
+        return BoundKernel(code, self.py_func, debug, self._callbacks(), self.apart)
 
     def _callbacks(self) -> Callable[[int], None] | None:
         """Upstream's calls after loading, for linked code and for its runtime."""

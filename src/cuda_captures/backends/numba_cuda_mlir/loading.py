@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from numba_cuda_mlir import _cext, descriptor
@@ -103,8 +103,11 @@ class BoundKernel:
     ``KernelFamily`` in ``kernel.cpp``).
     """
 
-    def __init__(self, code: Code, py_func: Any, debug: bool, callbacks: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, code: Code, py_func: Any, debug: bool, callbacks: Callable[[int], None] | None, apart: Hashable
+    ) -> None:
         self.code = code
+        self.apart = apart
         device = cuda_device.current_device()
         name = py_func.__name__
         self.loader = Loader(
