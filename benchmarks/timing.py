@@ -6,40 +6,54 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Times of one version of one piece of work.
+    """What was measured of one version of one piece of work.
 
     Parameters
     ----------
     work, version
         What was measured, and in which form.
     median
-        Microseconds.
+        In ``unit``; None if the version is missing.
     spread
-        Half the interquartile range, microseconds.
+        Half the interquartile range, in ``unit``.
     ratio
         Median over that of the reference version; None for the reference.
+    unit
+        Microseconds if nothing else is said.
+    note
+        What else there is to know; why a version is missing.
     """
 
     work: str
     version: str
-    median: float
-    spread: float
-    ratio: float | None
+    median: float | None
+    spread: float = 0.0
+    ratio: float | None = None
+    unit: str = "us"
+    note: str = ""
 
 
-def compared(work: str, versions: Mapping[str, list[float]], reference: str) -> list[Figure]:
+def compared(
+    work: str,
+    versions: Mapping[str, list[float]],
+    reference: str,
+    unit: str = "us",
+    notes: Mapping[str, str] | None = None,
+) -> list[Figure]:
     """Figures of the versions of one piece of work, as ratios to a reference version."""
     base = statistics.median(versions[reference])
     figures = []
-    for version, times in versions.items():
-        quarters = statistics.quantiles(times, n=4) if len(times) > 1 else [times[0]] * 3
-        median = statistics.median(times)
-        ratio = None if version == reference else median / base
-        figures.append(Figure(work, version, median, (quarters[2] - quarters[0]) / 2, ratio))
+    for version, values in versions.items():
+        quarters = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        median = statistics.median(values)
+        ratio = None if version == reference or not base else median / base
+        note = (notes or {}).get(version, "")
+        figures.append(Figure(work, version, median, (quarters[2] - quarters[0]) / 2, ratio, unit, note))
     return figures
 
 
@@ -52,13 +66,16 @@ def interleaved(versions: Mapping[str, Callable[[], float]], rounds: int) -> dic
     return times
 
 
-def device_time(launch: Callable[[], None], repeats: int = 1) -> Callable[[], float]:
-    """A measure of a launch's time on the device, between events, in microseconds."""
-    from numba import cuda
+def device_time(cuda: Any, launch: Callable[[], object], repeats: int = 2) -> Callable[[], float]:
+    """A measure of a launch's time on the device, between events, in microseconds.
 
+    A launch before the first event keeps the device busy while the host gets ahead: what the host takes for a launch
+    is not in the figure, if it takes less than the device.
+    """
     start, stop = cuda.event(), cuda.event()
 
     def measure() -> float:
+        launch()
         start.record()
         for _ in range(repeats):
             launch()
@@ -70,7 +87,7 @@ def device_time(launch: Callable[[], None], repeats: int = 1) -> Callable[[], fl
     return measure
 
 
-def host_time(call: Callable[[], None], repeats: int, finish: Callable[[], None]) -> Callable[[], float]:
+def host_time(call: Callable[[], object], repeats: int, finish: Callable[[], object]) -> Callable[[], float]:
     """A measure of a call's time on the host, microseconds per call; ``finish`` drains the device untimed."""
 
     def measure() -> float:

@@ -2,38 +2,44 @@
 
     python -m benchmarks.upload [--megabytes 1 16 256 1024] [--repeat 7] [--block 4] [--threads 8]
 
-Every rate is the best of some repetitions, in GB/s.  ``page-locked`` is a plain copy of memory that is page-locked
-already: what the bus can do.  ``staged`` is what this package does.  ``registered`` page-locks the array itself for
-the time of the copy, ``pageable`` leaves it to the driver.  A launch may return only when the array may be edited
-again, so all but ``page-locked`` end there; the bytes are on the device in all four.
+Every rate there is the best of some repetitions, in GB/s; figures of :func:`upload` are medians.  ``page-locked`` is a
+plain copy of memory that is page-locked already: what the bus can do.  ``staged`` is what this package does.
+``registered`` page-locks the array itself for the time of the copy, ``pageable`` leaves it to the driver.  A launch
+may return only when the array may be edited again, so all but ``page-locked`` end there; the bytes are on the device
+in all four.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import Figure, compared
 from cuda_captures import driver, mirrors, staging
 from cuda_captures.device import DeviceBuffer, current
 from cuda_captures.mirrors import LAUNCH_LOCK
 
+PAGE_LOCKED, TO_HOST = "page-locked", ", to the host"
 
-def seconds(work: Callable[[], object], repeat: int) -> float:
-    """The shortest of some runs."""
-    best = float("inf")
+
+def seconds(work: Callable[[], object], repeat: int) -> list[float]:
+    """What each of some runs takes."""
+    taken = []
     for _ in range(repeat):
         begin = time.perf_counter()
         work()
-        best = min(best, time.perf_counter() - begin)
-    return best
+        taken.append(time.perf_counter() - begin)
+    return taken
 
 
-def transfers(nbytes: int, repeat: int) -> dict[str, float]:
-    """GB/s of each way to copy an array of ones."""
+def transfers(nbytes: int, repeat: int) -> dict[str, list[float]]:
+    """Seconds of each run of each way to copy an array of ones."""
     from cuda.bindings import driver as binding
 
     array = np.ones(nbytes, np.uint8)
@@ -43,7 +49,7 @@ def transfers(nbytes: int, repeat: int) -> dict[str, float]:
     stage = staging.staging(context)
     stream = context.stream
 
-    def page_locked(direction: str) -> float:
+    def page_locked(direction: str) -> list[float]:
         calls.host_register(source, nbytes)
         try:
             return seconds(lambda: (copy(direction), calls.stream_synchronize(stream)), repeat)
@@ -67,23 +73,38 @@ def transfers(nbytes: int, repeat: int) -> dict[str, float]:
         calls.stream_synchronize(stream)
 
     taken = seconds(staged, repeat)
-    returned = float("inf")
+    returned = []
     for _ in range(repeat):
         begin = time.perf_counter()
         stage.upload(target.address, source, [(0, nbytes)], stream, lambda offset, data: None)
-        returned = min(returned, time.perf_counter() - begin)
+        returned.append(time.perf_counter() - begin)
         calls.stream_synchronize(stream)
     pageable = seconds(lambda: binding.cuMemcpyHtoD(target.address, source, nbytes), repeat)
-    row = {
+    return {
         "staged": taken,
         "staged, till the call returns": returned,
         "registered": seconds(registered, repeat),
         "pageable": pageable,
-        "staged, to the host": seconds(lambda: stage.download(target.address, source, nbytes, stream), repeat),
-        "page-locked": page_locked("up"),
-        "page-locked, to the host": page_locked("down"),
+        f"staged{TO_HOST}": seconds(lambda: stage.download(target.address, source, nbytes, stream), repeat),
+        PAGE_LOCKED: page_locked("up"),
+        f"{PAGE_LOCKED}{TO_HOST}": page_locked("down"),
     }
-    return {name: nbytes / time_taken / 1e9 for name, time_taken in row.items()}
+
+
+def upload(cuda: Any, quick: bool) -> list[Figure]:
+    """Copies of NumPy arrays to the device and back, against what the bus can do."""
+    cuda.to_device(np.zeros(1))  # makes a context current
+    figures = []
+    for megabytes in (1, 16) if quick else (1, 16, 256, 1024):
+        nbytes = megabytes << 20
+        found = transfers(nbytes, 5 if quick else 9)
+        notes = {way: f"{nbytes / statistics.median(taken) / 1e9:.1f} GB/s" for way, taken in found.items()}
+        times = {way: [one * 1e6 for one in taken] for way, taken in found.items()}
+        up = {way: taken for way, taken in times.items() if not way.endswith(TO_HOST)}
+        down = {way: taken for way, taken in times.items() if way.endswith(TO_HOST)}
+        figures += compared(f"upload of {megabytes:,} MiB", up, PAGE_LOCKED, notes=notes)
+        figures += compared(f"copy back of {megabytes:,} MiB", down, f"{PAGE_LOCKED}{TO_HOST}", notes=notes)
+    return figures
 
 
 def launches(nbytes: int) -> dict[str, float]:
@@ -136,9 +157,10 @@ def main() -> None:
     print(f"{cpus} CPUs, {staging.FILLERS} filling threads at most, blocks of {staging.LARGE >> 20} MiB")
     for megabytes in options.megabytes:
         print(f"\n{megabytes:,} MiB")
-        rates = transfers(megabytes << 20, options.repeat)
+        found = transfers(megabytes << 20, options.repeat)
+        rates = {name: (megabytes << 20) / min(taken) / 1e9 for name, taken in found.items()}
         for name, rate in rates.items():
-            best = rates["page-locked, to the host" if name.endswith("to the host") else "page-locked"]
+            best = rates[f"{PAGE_LOCKED}{TO_HOST}" if name.endswith(TO_HOST) else PAGE_LOCKED]
             print(f"  {name:32} {rate:7.1f} GB/s {rate / best:7.0%} of page-locked")
         for name, value in launches(megabytes << 20).items():
             print(f"  launch, {name:24} {value if isinstance(value, str) else f'{value:10.1f} us'}")
