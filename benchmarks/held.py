@@ -43,7 +43,7 @@ MEASURES: dict[str, Callable[[], int]] = {"device": device_bytes, "copies": copi
 def held(cuda: Any, quick: bool) -> list[Figure]:
     """Bytes held for each of many kernels, and left when they are gone."""
     count = 100 if quick else 500
-    out, one, number = cuda.to_device(np.zeros(4)), np.ones(4), 0
+    out, one = cuda.to_device(np.zeros(4)), np.ones(4)
     megabyte = np.ones(131_072)
 
     def factory(table: Any) -> Any:
@@ -55,7 +55,7 @@ def held(cuda: Any, quick: bool) -> list[Figure]:
 
         return kernel
 
-    def upstream(_: Any) -> Any:
+    def upstream() -> Any:
         number = next(_numbers)
 
         @cuda.jit
@@ -95,7 +95,7 @@ def held(cuda: Any, quick: bool) -> list[Figure]:
     figures = growth("one table", count, lambda: factory(one))
     figures += growth("a table of 1 MB each", count, lambda: factory(megabyte.copy()))
     with captures_off():
-        figures += growth("upstream, compiled each", 10 if quick else 50, lambda: upstream(number))
+        figures += growth("upstream, compiled each", 10 if quick else 50, upstream)
     return [*figures, *instances(cuda, quick)]
 
 
