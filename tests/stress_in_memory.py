@@ -7,6 +7,7 @@ binding, device copies, launching.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import threading
 from collections.abc import Mapping
@@ -25,17 +26,13 @@ from memory_driver import MemoryDriver
 from stress.machine import THREADS, Array, Launch, counted
 
 
-class Loaded:
+class Loaded(kernels_in_memory.Loaded):
     """A loaded module: slots of its own, filled in the order of the stream."""
 
     def __init__(self, code: Code, fake: MemoryDriver) -> None:
-        self.code = code
+        super().__init__(code)
         self.slots: dict[str, bytes] = {}
         self._fake = fake
-
-    @property
-    def launchable(self) -> Loaded:
-        return self
 
     def fill(self, slots: Any) -> None:
         self.slots = dict(slots)
@@ -117,15 +114,24 @@ class Kernel:
             copies = {}
             for symbol, array in arrays:
                 address = int.from_bytes(loaded.slots[symbol][:8], "little")
-                copies[id(array)] = address, np.frombuffer(fake.read(address, array.nbytes), array.dtype).copy()
+                copies[id(array)] = address, np.frombuffer(self._content(address, array.nbytes), array.dtype).copy()
             index = SimpleNamespace(grid=lambda dimensions: index.now, now=0)
             kernel = on_device(function, {array: copy for array, (_, copy) in copies.items()}, index)
             for index.now in range(THREADS):
                 kernel(output)
-            for address, copy in copies.values():
-                fake.write(address, copy.tobytes())
+            for symbol, array in arrays:
+                if "state" in symbol:
+                    address, copy = copies[id(array)]
+                    fake.write(address, copy.tobytes())
 
         fake.launch(0, work)
+
+    def _content(self, address: int, nbytes: int) -> bytes:
+        """What the device reads: its own memory, or the host's where it is mapped."""
+        for start, size in self.machine.fake.registered.items():
+            if start <= address and address + nbytes <= start + size:
+                return ctypes.string_at(address, nbytes)
+        return self.machine.fake.read(address, nbytes)
 
 
 def on_device(value: Any, copies: Mapping[int, Array], cuda: Any, name: str = "") -> Any:
