@@ -19,6 +19,9 @@ from typing import TextIO
 ROOT = Path(__file__).resolve().parent.parent
 FOUND_ERRORS = 9  # exit status that compute-sanitizer is told to use
 TOOLS = ("memcheck", "racecheck")
+# With backtraces of the host, compute-sanitizer 2025.3 keeps Python's frames, and all that they refer to, for good:
+# tests that count what is let go of would fail.
+NO_FRAMES = ("--show-backtrace", "device")
 
 ABSENT = (
     "compute-sanitizer is not on PATH, not in /usr/local/cuda*/bin and not in a package of the interpreter.\n"
@@ -27,7 +30,11 @@ ABSENT = (
 
 SHARES: dict[str, tuple[str, ...]] = {
     "dtypes": ("tests/test_gpu_captures.py", "-k", "every_plain_dtype"),
-    "captures": ("tests/test_gpu_captures.py", "-k", "not every_plain_dtype and not options and not linked"),
+    # numba-cuda-mlir's own slices read out of bounds, of arguments as well: that test compares the two.
+    "captures": (
+        *("tests/test_gpu_captures.py", "-k"),
+        "not every_plain_dtype and not options and not linked and not slices_in_the_kernel",
+    ),
     "following": ("tests/test_gpu_following.py", "-k", "not hundred_lengths and not many_values"),
     "spares": ("tests/test_gpu_spares.py", "-k", "not graph"),
     "slotted": ("tests/test_gpu_slotted.py",),
@@ -118,7 +125,7 @@ def command(program: str, tool: str, logs: str, selection: Sequence[str], second
 
     Errors of the driver's interface are not the tool's business: tests provoke them.
     """
-    watched = [program, "--tool", tool, "--target-processes", "all", "--report-api-errors", "no"]
+    watched = [program, "--tool", tool, "--target-processes", "all", "--report-api-errors", "no", *NO_FRAMES]
     told = ["--error-exitcode", str(FOUND_ERRORS), "--log-file", logs]
     tests = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rs"]
     return [*watched, *told, *tests, "-o", f"timeout={int(seconds)}", *selection]
