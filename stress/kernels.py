@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import numpy as np
 
 from stress.counting import Log
-from stress.machine import THREADS
+from stress.machine import THREADS, Array
 from stress.subjects import Wrong, executed, kernel_source
 
 BOUNDS = {
@@ -45,7 +45,7 @@ def factory(machine: Any) -> Callable[[Any], Any]:
 
 
 def kernels(machine: Any, count: int, file: TextIO | None = None, large: int = LARGE) -> Log:
-    """Make, launch and drop kernels, :data:`TOGETHER` at a time.
+    """Make, launch and drop kernels, :data:`TOGETHER` at a time; every other one is launched again after an edit.
 
     Raises
     ------
@@ -62,13 +62,22 @@ def kernels(machine: Any, count: int, file: TextIO | None = None, large: int = L
         made = [make(table) for table in tables]
         for launch, output in zip(made, outputs, strict=False):
             launch(output)
-        for table, output in zip(tables, outputs, strict=False):
-            found, wanted = machine.read(output), table[:THREADS] + table[-1]
-            if not np.array_equal(found, wanted):
-                raise Wrong(f"a kernel with a table of {table.size} elements: {found} instead of {wanted}")
+        check(machine, tables, outputs)
+        for launch, table, output in zip(made[::2], tables[::2], outputs[::2], strict=False):
+            table[[3, -1]] -= 1
+            launch(output)
+        check(machine, tables, outputs)
         del made, tables, launch, table
         gc.collect()
         for number in some:
             log.step(number + 1)
         done += len(some)
     return log
+
+
+def check(machine: Any, tables: Sequence[Array], outputs: Sequence[Any]) -> None:
+    """Compare what kernels have put out with their tables."""
+    for table, output in zip(tables, outputs, strict=False):
+        found, wanted = machine.read(output), table[:THREADS] + table[-1]
+        if not np.array_equal(found, wanted):
+            raise Wrong(f"a kernel with a table of {table.size} elements: {found} instead of {wanted}")

@@ -32,6 +32,7 @@ ALWAYS = ("context_id", "capture_mode", "pointer_attribute", "copy_to_device", "
 NEW = ("mem_alloc", "stream_capturing", "host_alloc", "context_device", "context_handle")
 CALLS: dict[str, tuple[str, ...]] = {
     "first": (*ALWAYS, *NEW),
+    "sibling": (*ALWAYS, *NEW),
     "rebound": (*ALWAYS, *NEW[:2]),
     "rebound_often": (*ALWAYS, *NEW[:2]),
     "edited": (*ALWAYS, "stream_wait"),

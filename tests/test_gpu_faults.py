@@ -10,7 +10,7 @@ import pytest
 
 import cuda_captures
 from conftest import COMPILERS
-from cuda_captures import device, staging
+from cuda_captures import arena, device, staging
 from cuda_captures.driver import OutOfDeviceMemory
 from cuda_captures.errors import CaptureError
 from faults import Faults, fail_each, faulty, rows
@@ -97,6 +97,8 @@ def test_a_launch_works_once_the_failure_is_over(
 ) -> None:
     if call == "host_alloc":
         monkeypatch.setattr(staging, "_stagings", {})  # what there is of it would do
+    if call == "mem_alloc":
+        monkeypatch.setattr(arena, "_arenas", {})  # and here
     if not fail_each(machine, faults, situation, call, lasting):
         assert call not in MUST
         pytest.skip(f"this launch makes no call `{call}` here")
