@@ -13,6 +13,7 @@ import pytest
 from cuda_captures import device, driver
 from cuda_captures.driver import DriverError, OutOfDeviceMemory
 from cuda_captures.errors import CaptureError
+from cuda_captures.symbols import write_symbols
 from memory_driver import CALLS, MemoryDriver
 
 
@@ -112,7 +113,7 @@ def test_events_are_used_again(fake: MemoryDriver) -> None:
 def test_a_symbol_is_filled_without_waiting_for_kernels(fake: MemoryDriver) -> None:
     buffer = device.DeviceBuffer(16)
     fake.launch(0, lambda: pytest.fail("waited for a kernel"))
-    device.write_symbol(buffer.address, b"abcdefgh")
+    write_symbols([(buffer.address, b"abcdefgh")])
     assert fake.read(buffer.address, 8) == b"abcdefgh"
     fake.streams.clear()
 

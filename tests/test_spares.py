@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from cuda_captures import device, driver
-from cuda_captures.device import DeviceBuffer, enqueue_symbols
+from cuda_captures.device import DeviceBuffer
 from cuda_captures.instances import IN_GRAPHS, Instance
 from cuda_captures.spares import KEPT, Spares, spares_of
+from cuda_captures.symbols import enqueue_symbols
 from memory_driver import MemoryDriver
 
 STREAM = 5

@@ -9,10 +9,9 @@ No call here waits for other people's work, and none disturbs a graph capture th
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +29,6 @@ __all__ = [
     "current",
     "current_device",
     "enable_peer_access",
-    "enqueue_symbols",
     "is_capturing",
     "on_device",
     "order",
@@ -38,8 +36,6 @@ __all__ = [
     "page_locked",
     "pointer_device",
     "relaxed_capture",
-    "write_symbol",
-    "write_symbols",
 ]
 
 _MEMORY_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
@@ -306,40 +302,6 @@ def context_of(context_id: int, device: int) -> Iterator[bool]:
             driver.calls.context_pop()
     finally:
         driver.calls.primary_release(device)
-
-
-def write_symbol(address: int, data: bytes) -> None:
-    """Fill a symbol of a module that nothing has been launched from; done when the call returns.
-
-    Parameters
-    ----------
-    address
-        Device address of the symbol, in the current context.
-    data
-        What it shall hold.
-    """
-    write_symbols([(address, data)])
-
-
-def write_symbols(symbols: Sequence[tuple[int, bytes]]) -> None:
-    """Fill several symbols, as :func:`write_symbol` does one."""
-    context = current()
-    sources = [ctypes.create_string_buffer(data, len(data)) for _, data in symbols]
-    with relaxed_capture():
-        # On a stream of our own: the synchronous copy would wait for the kernels of every blocking stream.
-        for (address, data), source in zip(symbols, sources, strict=True):
-            driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), context.stream)
-        driver.calls.stream_synchronize(context.stream)
-
-
-def enqueue_symbols(symbols: Sequence[tuple[int, bytes]], stream: int) -> None:
-    """Fill symbols as soon as a stream comes to it; what they held is read until then.
-
-    The driver has taken the bytes when the call returns.
-    """
-    for address, data in symbols:
-        source = ctypes.create_string_buffer(data, len(data))
-        driver.calls.copy_to_device(address, ctypes.addressof(source), len(data), stream)
 
 
 def order(before: int, after: int) -> None:

@@ -22,6 +22,7 @@ from cuda_captures.errors import CaptureError
 from cuda_captures.session import is_array
 from cuda_captures.signature import array_signature
 from cuda_captures.storage import address_of, producer_stream
+from cuda_captures.symbols import write_symbols
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def write(library: int, filled: list[tuple[str, bytes]], function: str) -> None:
     if filled and not placed:
         symbols = ", ".join(symbol for symbol, _ in filled)
         raise CaptureError(NO_SLOTS.format(function=function, symbols=symbols))
-    cuda_device.write_symbols(placed)
+    write_symbols(placed)
 
 
 def symbol_in(library: int, symbol: str) -> int | None:

@@ -30,6 +30,7 @@ LARGE = 4 * 1024 * 1024
 SMALL_LIMIT = 256  # 16 MiB: so many small edits may be under way before one waits for the first
 LARGE_LIMIT = 16  # 64 MiB
 LEAST_PIECE = 512 * 1024  # shorter pieces cost more in calls than they win by being filled side by side
+ALONE = 2 * 1024 * 1024  # bytes that are copied sooner than other threads have woken up
 FILLERS = 8  # threads that fill blocks; one moves 10 to 15 GB/s
 CLOSE = 16 << 10  # a clean gap of so many bytes between two edits costs less to copy than a second transfer
 CLOSE_OF_MANY = 128 << 10  # the same when the gaps are copied by several threads
@@ -168,7 +169,7 @@ class Staging:
                     event = self._send(blocks, *filled.popleft(), target, stream, sent)
                     block = blocks.take(patient=not filled)
                 try:
-                    work = None if total <= LEAST_PIECE else _submit(_fill, block, source, parts)
+                    work = None if total <= ALONE else _submit(_fill, block, source, parts)
                     if work is None:
                         _fill(block, source, parts)
                 except BaseException:
@@ -223,6 +224,25 @@ class Staging:
             driver.calls.stream_synchronize(stream)
             return self._context.record(stream)  # of nothing that is still under way
 
+    def write(self, pieces: Sequence[tuple[int, bytes]], stream: int) -> None:
+        """Enqueue writing some bytes to device addresses, each piece far smaller than a block.
+
+        The bytes have been taken when the call returns.
+        """
+        waiting = deque(pieces)
+        while waiting:
+            block = self._small.take()
+            assert block is not None
+            position = 0
+            try:
+                while waiting and position + len(waiting[0][1]) <= block.nbytes:
+                    address, data = waiting.popleft()
+                    block.memory[position : position + len(data)] = data
+                    driver.calls.copy_to_device(address, block.address + position, len(data), stream)
+                    position += -(-len(data) // ALIGNMENT) * ALIGNMENT
+            finally:
+                self._given_after(self._small, block, stream)
+
     def download(self, source: int, target: int, nbytes: int, stream: int, received: Note | None = None) -> None:
         """Copy device memory to host memory, after what the stream holds now; done when the call returns.
 
@@ -244,7 +264,7 @@ class Staging:
         def land() -> None:
             block, part = coming[0]
             block.wait()
-            work = None if nbytes <= LEAST_PIECE else _submit(_empty, block, target, part)
+            work = None if nbytes <= ALONE else _submit(_empty, block, target, part)
             if work is None:
                 _empty(block, target, part)
             coming.popleft()

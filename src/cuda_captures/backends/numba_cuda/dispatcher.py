@@ -24,6 +24,7 @@ from cuda_captures.policy import check_options
 from cuda_captures.session import Session, compiling, current
 from cuda_captures.settings import current as settings
 
+from . import target
 from .kernel import CaptureKernel, dispatching
 from .target import stream_handle, with_default_stream
 
@@ -85,8 +86,11 @@ def call(self: Any, args: Any, launch_config: Any) -> None:
 def configure(self: Any, *args: Any, **kwargs: Any) -> Any:
     """A launch configuration, remembered by its kernel.
 
-    Upstream remembers the last 128 of all kernels in one table, which keeps these kernels and what they capture.
+    Upstream remembers the last 128 of all kernels in one table, which keeps these kernels and what they capture; and
+    it makes a stream object for each configuration for the default stream, where one serves them all.
     """
+    if len(args) == 2 and not kwargs and target.default_stream is not None:
+        args = (*args, target.default_stream)
     key = (args, *sorted(kwargs.items())) if kwargs else args
     try:
         return self._captures_configurations[key]

@@ -23,12 +23,12 @@ from cuda_captures.backends.launching import launch_with_copies
 from cuda_captures.backends.warned import warnings_kept
 from cuda_captures.binding import Follower
 from cuda_captures.code import Code, Use
-from cuda_captures.device import enqueue_symbols, write_symbols
 from cuda_captures.discovery import Discovery
 from cuda_captures.instances import Instance
 from cuda_captures.key import Key
 from cuda_captures.ordering import LEGACY
 from cuda_captures.session import Session, compiling, current
+from cuda_captures.symbols import enqueue_symbols, write_symbols
 
 from . import cache, target
 from .library import Loaded
@@ -121,7 +121,9 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
 
     def bind(self) -> None:
         """Make the machine code for the current device; it is loaded, and slots are filled, at the first launch."""
-        self._codelibrary.get_cubin()
+        library = self._codelibrary
+        if not library.is_loaded:
+            library.get_cubin()
 
     def bound(self, stream: int | None = None, context: Any = None) -> Instance:
         """The module instance for what the names mean now, in the current context; made if there is none."""

@@ -128,6 +128,11 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         loaded = self.instances.get(devices.get_context().device.id)
         return loaded.upstream_function() if loaded is not None else super().get_cufunc()
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its machine code was good for some device already."""
+        return bool(self._images)
+
     def load_instance(self, context: Any) -> Loaded:
         """Load the machine code once more into the current context, with slots of its own.
 

@@ -18,6 +18,7 @@ from cuda_captures import device as cuda_device
 from cuda_captures import driver
 from cuda_captures.code import Code
 from cuda_captures.errors import CaptureError
+from cuda_captures.symbols import enqueue_symbols
 
 from . import target
 
@@ -129,7 +130,7 @@ class BoundKernel:
         """Enqueue writing them anew on a stream; libraries that are loaded later are filled with these."""
         self.loader.slots[:] = slots
         for library in self.loader.libraries:
-            cuda_device.enqueue_symbols(
+            enqueue_symbols(
                 [(address, data) for symbol, data in slots if (address := target.address_of(library, symbol, data))],
                 stream,
             )

@@ -18,6 +18,7 @@ from cuda_captures import device as cuda_device
 from cuda_captures import driver
 from cuda_captures.discovery import Discovery
 from cuda_captures.driver import DriverError
+from cuda_captures.symbols import write_symbols
 
 # Options that do not change the code: what is printed or timed, how arguments are prepared, who caches it; the
 # architecture, which the target has; and what upstream's decorator leaves behind.
@@ -179,7 +180,7 @@ def fill(library: int, symbol: str, data: bytes) -> None:
     """
     address = address_of(library, symbol, data)
     if address is not None:
-        cuda_device.write_symbol(address, data)
+        write_symbols([(address, data)])
 
 
 def address_of(library: int, symbol: str, data: bytes) -> int | None:
