@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import needs_a_compiler
-from cuda_captures import mirrors
+from cuda_captures import arena, mirrors
 from cuda_captures.staging import Staging
 from faults import SITUATIONS, Faults, fail_each, faulty
 from memory_driver import MemoryDriver
@@ -46,15 +46,18 @@ def test_these_are_all_calls(fake: MemoryDriver, faults: Faults, situation: str)
     case = SITUATIONS[situation](Memory(fake))
     faults.met.clear()
     case._launch(case._output)
-    assert set(faults.met) - set(WAITING) == set(CALLS[situation]) - set(WAITING)
+    maybe = {*WAITING, "host_alloc"}  # if there is page-locked memory of earlier launches
+    assert set(faults.met) - maybe == set(CALLS[situation]) - maybe
     case.check(case.launch())
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize(("situation", "call"), [(one, call) for one in CALLS for call in CALLS[one]])
 def test_a_launch_works_once_the_failure_is_over(
-    fake: MemoryDriver, faults: Faults, situation: str, call: str, lasting: bool
+    fake: MemoryDriver, faults: Faults, monkeypatch: pytest.MonkeyPatch, situation: str, call: str, lasting: bool
 ) -> None:
+    if call == "mem_alloc":
+        monkeypatch.setattr(arena, "LARGEST", 0)  # each copy has an allocation to itself
     assert fail_each(Memory(fake), faults, situation, call, lasting)
 
 
@@ -82,6 +85,7 @@ def test_a_copy_that_is_taken_for_sent_is_found(
 def test_what_stays_of_a_launch_that_failed_is_found(
     fake: MemoryDriver, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(arena, "LARGEST", 0)
     real, kept = mirrors.acquire, []
 
     def keeping(*args: Any, **kwargs: Any) -> Any:
