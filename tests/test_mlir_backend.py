@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,3 +218,18 @@ def test_a_launch_that_the_compiler_makes_elsewhere_names_the_kernel(fake: Any) 
     )
     with pytest.raises(cuda_captures.CaptureError, match=message):
         bound.loader.fill(7)
+
+
+def test_what_follows_a_launch_belongs_to_its_thread() -> None:
+    configured = kernel_of(np.zeros(4))[1, 32]
+    configured._callbacks.append(print)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(list(configured._callbacks)))
+    thread.start()
+    thread.join()
+    assert found == [[]]
+    assert configured._callbacks == [print]
+    cuda_captures.disable()
+    assert configured._callbacks == []  # upstream's, which every instance has
+    cuda_captures.enable()
+    assert configured._callbacks == [print]

@@ -17,9 +17,9 @@ class Patches:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def replace(self, owner: Any, name: str, new: Any) -> Any:
-        """Set ``owner.name`` to ``new`` and return what attribute look-up gave before."""
+        """Set ``owner.name`` to ``new``; returns what it was before, None where only instances had it."""
         self._replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
-        before = getattr(owner, name)
+        before = getattr(owner, name, None)
         setattr(owner, name, new)
         return before
 

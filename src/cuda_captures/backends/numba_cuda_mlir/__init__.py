@@ -57,6 +57,7 @@ def enable() -> None:
         (upstream, "get_call_template", dispatcher.get_call_template),
         (upstream, "__reduce__", reducing.reduce),
         (descriptor._ArgMarshaller, "_launch", marshalling.launch),
+        (descriptor._ArgMarshaller, "_callbacks", marshalling.CALLBACKS),
         (caching.MLIRCache, "load_overload", cache.load_overload),
         (caching.MLIRCache, "save_overload", cache.save_overload),
     )

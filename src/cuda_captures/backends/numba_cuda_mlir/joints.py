@@ -67,6 +67,7 @@ JOINTS: tuple[Joint, ...] = (
         "_ArgMarshaller",
         ("dispatcher", "launch_config", "available_launch_config", "stream_ref", "launch_stream"),
     ),
+    (_DESCRIPTOR, "_ArgMarshaller._maybe_copy_to_device_item", ("self", "arg")),  # it uses `_callbacks`
     (_DESCRIPTOR, "_compile_arg_types", None),
     (_DESCRIPTOR, "_ensure_numba_cuda_context", ()),
     (_DESCRIPTOR, "_raise_as_cuda_error", ("e",)),

@@ -71,10 +71,27 @@ def launch(self: Any, argtypes: Any, launch_args: Any, launch_values: Any = None
         descriptor._raise_as_cuda_error(error)
 
 
+def _callbacks_of_thread(self: Any) -> list[Any]:
+    return vars(self).setdefault("_captures_callbacks", {}).setdefault(threading.get_ident(), [])  # type: ignore[no-any-return]
+
+
+def _note_callbacks(self: Any, callbacks: list[Any]) -> None:
+    vars(self)["_callbacks"] = callbacks
+
+
+CALLBACKS = property(_callbacks_of_thread, _note_callbacks)
+"""What is done after a launch, such as copying a NumPy argument back: for each thread its own.
+
+Upstream has one list for all that launch a configured kernel, so that a thread may copy another one's arguments back
+before that one's launch, and strike them off (0.6.0, seen with two threads on two devices).
+"""
+
+
 class CaptureMarshaller(_ArgMarshaller):  # type: ignore[misc]
     """A configured kernel that has launched something with captures, and so launches here even once disabled."""
 
     _launch = launch
+    _callbacks = CALLBACKS
 
 
 @contextmanager
