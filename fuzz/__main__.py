@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import warnings
 from pathlib import Path
 
 from backends_under_test import INSTALLED
@@ -19,6 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m fuzz", description="Generated kernels with captures, against plain Python."
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
+    parser.add_argument("--programs", type=float, default=float("inf"), help="at most so many of each compiler")
+    parser.add_argument("--workers", type=int, default=1, help="processes at the same time (default: %(default)s)")
     parser.add_argument("--compiler", choices=[*INSTALLED, "both"], default="both", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="which programs (default: %(default)s)")
     parser.add_argument("--state", type=Path, help="file that keeps how far the run has come; it is resumed from there")
@@ -27,12 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--gpu", action="store_true", help="run on a GPU instead of the CPU")
     options = parser.parse_args(arguments)
-    warnings.simplefilter("ignore")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = State(options.state, options.seed)
-    run = Run(state, INSTALLED if options.compiler == "both" else [options.compiler], options.gpu, options.corpus)
+    compilers = INSTALLED if options.compiler == "both" else [options.compiler]
+    run = Run(state, compilers, options.gpu, options.corpus.resolve(), print, options.workers)
     try:
-        run.go(options.seconds)
+        run.go(options.seconds, options.programs)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here" if options.state else "stopped")
     for name, progress in state.progress.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from fuzz.lacking import NOTHING, Lacking
 from fuzz.program import Piece, Program
 from fuzz.statements import Subject, Writer
 from fuzz.worlds import LAYOUTS
@@ -73,6 +74,7 @@ class Generator:
     """What makes one program."""
 
     random: random.Random
+    lacking: Lacking = NOTHING
     pieces: list[Piece] = field(default_factory=list)
     policies: dict[str, str] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
@@ -109,12 +111,13 @@ class Generator:
     def target(self) -> Target:
         """A new array."""
         rng = self.random
-        dtype = rng.choice(NUMBERS if rng.random() < 0.85 else OTHERS)
+        others = [dtype for dtype in OTHERS if dtype not in self.lacking.dtypes]
+        dtype = rng.choice(NUMBERS if not others or rng.random() < 0.85 else others)
         shape = self.shape(rng.choice((0, 1, 1, 1, 2, 2, 3)))
         if self.targets and rng.random() < 0.4:  # of one kind with another, so that one can take the other's place
             dtype, shape = self.targets[0].dtype, self.shape(len(self.targets[0].shape))
         policy = rng.choice(("live",) * 7 + ("snapshot", "mapped", "constant", "device"))
-        layout = rng.choice(("C", "C", "C", *LAYOUTS))
+        layout = rng.choice(("C", "C", "C", *(one for one in LAYOUTS if one not in self.lacking.layouts)))
         if policy == "device":
             dtype, layout = rng.choice(NUMBERS), rng.choice(("C", "F", "gapped", "negative", "permuted"))
         target = Target(self.new("t"), dtype, shape, layout, policy)
@@ -214,10 +217,10 @@ class Generator:
         return path_name
 
 
-def generate(number: int) -> Program:
-    """The program of a number."""
+def generate(number: int, lacking: Lacking = NOTHING) -> Program:
+    """The program of a number, for a compiler that lacks something."""
     rng = random.Random(f"captures {number}")
-    make = Generator(rng)
+    make = Generator(rng, lacking)
     targets = [make.target() for _ in range(rng.choice((1, 1, 2, 2, 3)))]
     subjects = [subject for target in targets for subject in make.subjects(target)]
     scalars = [make.scalar() for _ in range(rng.choice((0, 0, 1, 2)))]
@@ -230,7 +233,7 @@ def generate(number: int) -> Program:
     # Arrays as default values are compiled in, so only those that nothing can write.
     unwritten = [one for one in targets if one.policy == "live" and not one.writable]
     defaults = [Subject("", one.dtype, len(one.shape), False, one.name) for one in unwritten]
-    writer = Writer(rng, subjects, scalars, defaults)
+    writer = Writer(rng, subjects, scalars, defaults, lacking)
     writer.write(make.put)
     refused = ""
     if rng.random() < 0.04:

@@ -13,7 +13,9 @@ import numpy as np
 
 from cpu_execution import BadAccess, NotExecutable
 from cuda_captures import CaptureError
+from fuzz.lean import is_whole
 from fuzz.on_cpu import ArgumentWorld, CapturedWorld, compiled_in, driver_in_memory
+from fuzz.on_gpu import is_fatal
 from fuzz.program import KERNELS, Piece, Program
 from fuzz.worlds import Trace, World, executed
 
@@ -58,8 +60,8 @@ class Verdict:
     ----------
     kind
         ``right``; ``right in part``, without the statements that the compiler lacks; ``refused as it must be``;
-        ``compiler lacks``, all of it; ``not executable``; ``invalid`` (plain Python does not take it either); or
-        ``failure``.
+        ``compiler lacks``, all of it; ``not executable``; ``invalid`` (plain Python does not take it either);
+        ``failure``; or ``fatal``: the GPU is of no more use to this process, and another must ask about arguments.
     outcome
         In the captured form.
     argument
@@ -108,7 +110,7 @@ def judge(program: Program, seed: int = 0, gpu: Any = None) -> Verdict:
     program
         What to run.
     seed
-        Of the order in which the driver in memory does its work.
+        Of the order in which the driver in memory does its work; and whether what is executed is optimised first.
     gpu
         Makes a world to run it in instead of the CPU's, for a form.
     """
@@ -122,14 +124,16 @@ def judge(program: Program, seed: int = 0, gpu: Any = None) -> Verdict:
     found = _captured(program, seed, gpu, right, threads)
     if found.kind in ("right", "not executable"):
         return Verdict(found.kind, found)
-    argument = _in_arguments(program, gpu, threads)
+    if gpu is not None and is_fatal(found.detail):
+        return Verdict("fatal", found, program=program)
+    argument = _in_arguments(program, gpu, threads, seed)
     if argument.kind == "right" and found.kind == "refused":  # captures refuse an array; maybe only its shape was read
-        argument = _in_arguments(program.probed(), gpu, threads)
+        argument = _in_arguments(program.probed(), gpu, threads, seed)
     if argument.kind == "right" and found.kind == "refused" and not _constants_taken(program):
         argument = Outcome("error", "as constants")
     if argument.kind == "right":
         return Verdict("failure", found, argument, program)
-    taken = None if gpu is not None else taken_by_compiler(program)
+    taken = None if gpu is not None else taken_by_compiler(program, seed)
     if taken is not None:
         verdict = judge(taken, seed)
         if verdict.kind in ("right", "failure"):
@@ -137,7 +141,13 @@ def judge(program: Program, seed: int = 0, gpu: Any = None) -> Verdict:
     return Verdict("compiler lacks", found, argument)
 
 
-def taken_by_compiler(program: Program) -> Program | None:
+def judge_after_fatal(program: Program, fatal: Outcome, gpu: Any) -> Verdict:
+    """What became of a program whose captured form left another process's GPU of no more use."""
+    argument = _in_arguments(program, gpu, 1 if program.racy else None)
+    return Verdict("failure" if argument.kind == "right" else "compiler lacks", fatal, argument, program)
+
+
+def taken_by_compiler(program: Program, seed: int = 0) -> Program | None:
     """A program without the statements that the compiler gets wrong even with arguments; None if that is the same.
 
     Each statement is asked about by itself.
@@ -145,15 +155,15 @@ def taken_by_compiler(program: Program) -> Program | None:
     lines = program.body()
     if len(lines) < 2:
         return None
-    lacking = [line for line in lines if not _taken(program.without(one for one in lines if one is not line))]
+    lacking = [line for line in lines if not _taken(program.without(one for one in lines if one is not line), seed)]
     return program.without(lacking) if lacking and len(lacking) < len(lines) else None
 
 
-def _taken(program: Program) -> bool:
+def _taken(program: Program, seed: int) -> bool:
     if not program.kernels:  # a statement of a device function: called by a kernel of its own
         (line,) = program.body()
         program = replace(program, pieces=(*program.pieces, Piece(KERNELS[0], f"out[i] += {line.section}($*i)")))
-    return _in_arguments(program, None, None).kind == "right"
+    return _in_arguments(program, None, None, seed).kind == "right"
 
 
 def _constants_taken(program: Program) -> bool:
@@ -170,13 +180,13 @@ def _constants_taken(program: Program) -> bool:
     )
 
 
-def _in_arguments(program: Program, gpu: Any, threads: int | None) -> Outcome:
+def _in_arguments(program: Program, gpu: Any, threads: int | None, seed: int = 0) -> Outcome:
     """What becomes of the argument form."""
     try:
         right = World().run(program, threads=threads)
     except Exception as error:
         return Outcome("invalid", f"{type(error).__name__}: {error}")
-    world = ArgumentWorld() if gpu is None else gpu("argument")
+    world = ArgumentWorld(is_whole(seed)) if gpu is None else gpu("argument")
     return outcome(lambda: world.run(program, "argument", threads), right)
 
 
@@ -184,7 +194,7 @@ def _captured(program: Program, seed: int, gpu: Any, right: Trace | None, thread
     if gpu is not None:
         return outcome(lambda: gpu("captured").run(program, threads=threads), right)
     with driver_in_memory(seed) as driver:
-        return outcome(lambda: CapturedWorld(driver, seed % 2 * 5).run(program), right)
+        return outcome(lambda: CapturedWorld(driver, seed % 2 * 5, is_whole(seed)).run(program), right)
 
 
 def _refused(program: Program, seed: int, gpu: Any) -> Verdict:

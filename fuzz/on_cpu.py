@@ -108,12 +108,23 @@ class DeviceArray:
 
 
 class CapturedWorld(World):
-    """Programs in the captured form."""
+    """Programs in the captured form.
 
-    def __init__(self, driver: AddressedDriver, stream: int = 0) -> None:
+    Parameters
+    ----------
+    driver
+        In memory.
+    stream
+        Where kernels are launched.
+    optimise
+        Whether the code that is executed is optimised first, which takes its promises at their word.
+    """
+
+    def __init__(self, driver: AddressedDriver, stream: int = 0, optimise: bool = True) -> None:
         super().__init__()
         self.driver = driver
         self.stream = stream
+        self.optimise = optimise
         self.followers: dict[Any, Follower] = {}
 
     @property
@@ -150,7 +161,7 @@ class CapturedWorld(World):
                     for use, array in zip(loaded.code.uses, arrays, strict=True)
                 ]
                 try:
-                    backend.execute(compiled_by, variant, (out,), 1, threads, loaded.slots, memory, True)
+                    backend.execute(compiled_by, variant, (out,), 1, threads, loaded.slots, memory, self.optimise)
                 except Exception as error:
                     problems.append(error)
 
@@ -165,12 +176,16 @@ class CapturedWorld(World):
 class ArgumentWorld(World):
     """Programs in the argument form: compiled with nothing to capture, executed on the arrays themselves."""
 
+    def __init__(self, optimise: bool = True) -> None:
+        super().__init__()
+        self.optimise = optimise
+
     @property
     def cuda(self) -> Any:
         return backends_under_test.cuda()
 
     def launch(self, kernel: Any, threads: int, out: Array, values: Sequence[Any], program: Program) -> None:
-        CapturedKernel(kernel, types_of(*values, out)).launch(*values, out, block=threads)
+        CapturedKernel(kernel, types_of(*values, out)).launch(*values, out, block=threads, optimise=self.optimise)
 
 
 def compiled_in(body: str, table: Any) -> bool:

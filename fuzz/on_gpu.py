@@ -1,7 +1,15 @@
-"""Programs on a GPU: as their authors would run them."""
+"""Programs on a GPU: as their authors would run them.
+
+A statement that a compiler gets wrong is not generated for a GPU (:mod:`fuzz.lacking`).  A write outside of a mapped
+array is a write to this process's own memory, and ends it long after: so did numba-cuda-mlir's atomics with negative
+indices.  numba-cuda-mlir's dispatchers need no care: each is held by its native launcher and holds it, out of reach of
+the collector, so none is ever destroyed; what that takes of memory is given back when a process of a run ends, which
+is after some hundred programs (:mod:`fuzz.running`).
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +18,7 @@ import numpy as np
 import backends_under_test
 import cuda_captures
 from fuzz.program import Form, Program
-from fuzz.worlds import Array, World
+from fuzz.worlds import Array, World, first, root
 
 # After these a context is of no more use.
 FATAL = ("ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT")
@@ -51,8 +59,55 @@ class GpuWorld(World):
         if compiled is None:
             policies = dict(program.policies) if self.form == "captured" else {}
             compiled = self.kernels[kernel] = self.cuda.jit(**({"captures": policies} if policies else {}))(kernel)
-        compiled[1, threads](*values, out)
+        on_device = OnDevice(self.cuda)
+        compiled[1, threads](*map(on_device.put, values), out)
         self.cuda.synchronize()  # what mapped arrays wait for
+        on_device.fetch()
+
+
+class OnDevice:
+    """Arguments of one launch on the device as they are laid out on the host, which compilers do not do themselves."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+        self._memory: dict[int, tuple[Array, Any]] = {}
+
+    def put(self, value: Any) -> Any:
+        """An argument with arrays on the device; those that share memory share it there."""
+        if isinstance(value, tuple):
+            items = list(map(self.put, value))
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if not isinstance(value, np.ndarray) or not value.size:
+            return value
+        base = root(value)
+        if id(base) not in self._memory:
+            content = np.frombuffer(base.tobytes("A"), np.uint8)
+            self._memory[id(base)] = base, self.cuda.to_device(content)
+        memory = self._memory[id(base)][1]
+        start = memory.__cuda_array_interface__["data"][0] + first(value) - first(base)
+        return self.cuda.as_cuda_array(_Laid(value, start, memory))
+
+    def fetch(self) -> None:
+        """Copy everything back."""
+        for base, memory in self._memory.values():
+            if base.flags.writeable:
+                content = memory.copy_to_host().tobytes()
+                ctypes.memmove(first(base), content, len(content))
+
+
+class _Laid:
+    """A device array as libraries hand it over."""
+
+    def __init__(self, like: Array, address: int, memory: Any) -> None:
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            "shape": like.shape,
+            "strides": like.strides,
+            "typestr": like.dtype.str,
+            "descr": like.dtype.descr if like.dtype.names else [("", like.dtype.str)],
+            "data": (address, False),
+            "version": 3,
+        }
 
 
 def is_fatal(detail: str) -> bool:

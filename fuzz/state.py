@@ -8,7 +8,36 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-GIVEN_UP = 2  # times that a program was begun and not ended, after which it is taken to end the process
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of one program.
+
+    Parameters
+    ----------
+    number
+        Of the program.
+    kind
+        As :class:`fuzz.judging.Verdict` has it, or ``ended the process``, or ``took too long``.
+    seconds
+        That it took.
+    reason
+        Why it is not right; None if it is.
+    case
+        The case that is kept of a failure; None for none.
+    text
+        What there is to say of a failure.
+    """
+
+    number: int
+    kind: str
+    seconds: float = 0.0
+    reason: str | None = None
+    case: str | None = None
+    text: str = ""
+
+
+FAILURES = ("failure", "invalid", "ended the process", "took too long")
 
 
 @dataclass
@@ -18,42 +47,48 @@ class Progress:
     Attributes
     ----------
     following
-        The number of the next program.
-    begun
-        How often that one was begun.
+        The number of the next program, counted from the first of the seed.
+    pending
+        Programs that were begun, as numbers, and have not ended; they come first when the run is resumed.
     seconds
-        Taken so far.
+        Taken so far, by all processes together.
     kinds
         How many programs became what.
     reasons
         What the compiler lacks, and why captures refused, by reason.
     failures
-        By reason, the name of the case that shows it.
+        By reason, the case that shows it.
     """
 
     following: int = 0
-    begun: int = 0
+    pending: list[int] = field(default_factory=list)
     seconds: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
-    def count(self, kind: str, reason: str | None = None) -> None:
-        """One more program of a kind."""
-        for counts, name in ((self.kinds, kind), (self.reasons, reason)):
+    @property
+    def done(self) -> int:
+        """How many programs have ended."""
+        return sum(self.kinds.values())
+
+    def alike(self, reason: str) -> int:
+        """How many failures for one reason there are."""
+        return sum(known.endswith(f": {reason}") for known in self.failures)
+
+    def count(self, ended: Ended) -> None:
+        """One more program."""
+        for counts, name in ((self.kinds, ended.kind), (self.reasons, ended.reason)):
             if name is not None:
                 counts[name] = counts.get(name, 0) + 1
-
-    def ended(self, seconds: float) -> None:
-        """Go on to the next program."""
-        self.following += 1
-        self.begun = 0
-        self.seconds += seconds
+        self.seconds += ended.seconds
+        if ended.case is not None:
+            known = f"{ended.kind} {self.alike(str(ended.reason)) + 1}: {ended.reason}"
+            self.failures[known] = ended.case
 
     def summary(self) -> str:
         """In a few lines."""
-        done = sum(self.kinds.values())
-        lines = [f"{done} programs, {done / self.seconds:.2f} a second" if self.seconds else "none"]
+        lines = [f"{self.done} programs, {self.seconds / self.done:.2f} s each" if self.done else "none"]
         lines += [f"  {count:6} {kind}" for kind, count in Counter(self.kinds).most_common()]
         lines += [f"    {count:6} {reason}" for reason, count in Counter(self.reasons).most_common(12)]
         lines += [f"  failure {case}: {reason}" for reason, case in self.failures.items()]

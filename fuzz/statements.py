@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fuzz.lacking import NOTHING, Lacking
+
 Put = Callable[..., None]  # a section, a text, and perhaps a name
 
 ATOMIC = ("i4", "i8", "u4", "u8", "f4", "f8")
@@ -57,6 +59,8 @@ class Writer:
         What is captured: arrays, and the paths of numbers.
     defaults
         Arrays that can be default values of parameters.
+    lacking
+        What is not to be written.
 
     Attributes
     ----------
@@ -68,6 +72,7 @@ class Writer:
     subjects: list[Subject]
     scalars: list[str]
     defaults: list[Subject] = field(default_factory=list)
+    lacking: Lacking = NOTHING
     functions: list[str] = field(default_factory=list)
     writes: bool = False
     counter: int = 0
@@ -83,9 +88,9 @@ class Writer:
         rng = self.random
         for subject in self.subjects:
             put("probe", self.guarded(subject.text, self.element(subject, "out[i]")), subject.path)
-        for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        for _ in range(rng.choice((0, 0, 1, 1, 2))):
             name, option = self.new("f"), rng.choice(("", "", ', inline="always"'))
-            body = [self.statement(put, "acc") for _ in range(rng.choice((1, 1, 2)))]
+            body = [self.statement(put, "acc") for _ in range(rng.choice((1, 1, 1, 2)))]
             default = rng.choice(("", "", ", extra=1.5"))
             tables = rng.choice(self.defaults) if self.defaults and rng.random() < 0.1 else None
             array = f", table={tables.memory}" if tables else ""
@@ -98,30 +103,40 @@ class Writer:
             if self.functions and rng.random() < 0.6:
                 put(name, f"acc += {rng.choice(self.functions)}($*i + 1)")
             self.functions.append(name)
-        for kernel in ("kernel", "second")[: rng.choice((1, 1, 2))]:
+        for kernel in ("kernel", "second")[: rng.choice((1, 1, 1, 2))]:
             for function in self.functions[-2:]:
                 put(kernel, f"out[i] += {function}($*i)")
-            for _ in range(rng.choice((1, 2, 3))):
+            for _ in range(rng.choice((1, 1, 2, 3))):
                 put(kernel, self.statement(put, "out[i]"))
 
     def statement(self, put: Put, target: str) -> str:
         """One statement that adds to a target, or writes."""
         rng = self.random
-        subject = rng.choice(self.subjects)
-        if self.scalars and rng.random() < 0.25:
+        if self.scalars and rng.random() < 0.2:
             return f"{target} += {rng.choice(('1.5 * ', '0.5 * '))}${rng.choice(self.scalars)}"
+        subject = rng.choice(self.subjects)
         if subject.writable and rng.random() < 0.35:
             self.writes = True
-            return self.guarded(subject.text, self.writing(subject))
+            return self.guarded(subject.text, self.taken(subject.ndim, lambda: self.writing(subject)))
+        if rng.random() < 0.15:
+            return self.guarded(subject.text, self.passed(put, subject, target))
+        return self.guarded(subject.text, self.taken(subject.ndim, lambda: self.reading(subject, target)))
+
+    def taken(self, ndim: int, make: Callable[[], str]) -> str:
+        """A statement that the compiler does not lack."""
+        while True:
+            text = make()
+            if not self.lacking.has(text, ndim):
+                return text
+
+    def reading(self, subject: Subject, target: str) -> str:
+        """A statement that reads."""
         kinds = [self.element, self.element, self.sizes, self.branch]
         if subject.ndim:
             kinds += [self.loop, self.slice, self.slice, self.row]
         if subject.ndim == 1:
             kinds += [self.iterate, self.either]
-        text = rng.choice(kinds)(subject, target)
-        if rng.random() < 0.15:
-            text = self.passed(put, subject, target)
-        return self.guarded(subject.text, text)
+        return self.random.choice(kinds)(subject, target)
 
     def guarded(self, array: str, text: str) -> str:
         """A statement that is for arrays that have elements."""

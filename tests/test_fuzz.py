@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,13 +23,16 @@ from cuda_captures.copies import Mirror
 from cuda_captures.instances import Instance
 from cuda_captures.signature import ArraySignature
 from cuda_captures.slots import Slot
-from fuzz import ROOT, corpus, running
+from fuzz import ROOT, corpus, runner, running
 from fuzz.generating import generate
-from fuzz.judging import Verdict, judge
+from fuzz.judging import Outcome, Verdict, judge, judge_after_fatal
+from fuzz.lacking import LACKING, NOTHING
+from fuzz.lean import remembering, without_machine_code
 from fuzz.program import Piece, Program
+from fuzz.runner import ALL, Runner, program_of, ready
 from fuzz.running import Run
 from fuzz.shrinking import shrink
-from fuzz.state import GIVEN_UP, State
+from fuzz.state import Ended, State
 from fuzz.worlds import LAYOUTS, World, laid
 
 FRESH = int(os.environ.get("CUDA_CAPTURES_PROGRAMS", "12"))  # a second each, or two
@@ -54,7 +56,7 @@ def test_what_once_failed(backend: str, name: str) -> None:
 
 @pytest.mark.parametrize("number", range(FRESH))
 def test_fresh_programs(backend: str, number: int) -> None:
-    verdict = judge(generate(number), number)
+    verdict = judge(program_of(number, backend, False), number)
     assert verdict.kind in GOOD, verdict.outcome.detail
 
 
@@ -149,12 +151,10 @@ def test_a_write_that_is_let_through(backend: str) -> None:
 
 def test_a_failure_is_shrunk_and_kept(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     big = program("out[i] += $p[0, 0]", "$p[i % 3, 1] += 2", "out[i] += 1", step1="alter(t, 5)")
-    monkeypatch.setattr(running, "generate", lambda number: big)
-    state = State(tmp_path / "state", 0)
-    said: list[str] = []
+    monkeypatch.setattr(runner, "generate", lambda number, lacking: big)
     with monkeypatch.context() as patched:
         patched.setattr(Instance, "copy_back", lambda self, stream, owner: None)
-        Run(state, [backend], folder=tmp_path, say=said.append).go(programs=1)
+        ended = Runner(backend, folder=tmp_path).one(1)
         (case,) = tmp_path.glob("*.py")
         names: dict[str, Any] = {}
         exec(case.read_text(), names)
@@ -163,8 +163,40 @@ def test_a_failure_is_shrunk_and_kept(backend: str, tmp_path: Path, monkeypatch:
     assert judge(kept).kind == "right"
     assert [piece.text for piece in kept.body()] == ["$p[i % 3, 1] += 2"]
     assert kept.steps == []
-    assert state.of(backend).failures == {"failure 1: wrong": case.stem}
-    assert len(said) == 1
+    assert (ended.number, ended.kind, ended.reason, ended.case) == (1, "failure", "wrong", case.stem)
+    assert kept.source() in ended.text
+
+
+def test_a_gpu_of_no_more_use_is_not_asked_about_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Broken(World):
+        def __init__(self, form: str) -> None:
+            super().__init__()
+            asked.append(form)
+
+        def launch(self, *rest: Any) -> None:
+            raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS" if asked[-1] == "captured" else "no such implementation")
+
+    monkeypatch.setattr(runner, "GpuWorld", Broken)
+    monkeypatch.setattr(runner, "generate", lambda number, lacking: READS)
+    first = Runner("numba-cuda", True, tmp_path)
+    ended = first.one(5)
+    assert (ended.kind, asked, first.spent) == ("fatal", ["captured"], True)
+    second = Runner("numba-cuda", True, tmp_path)
+    ended = second.one(5, Outcome("error", ended.text))
+    assert (ended.kind, asked, second.spent) == ("compiler lacks", ["captured", "argument"], False)
+    assert judge_after_fatal(READS, Outcome("error"), lambda form: World()).kind == "failure"
+
+
+@pytest.mark.parametrize("compiler", INSTALLED)
+def test_less_is_compiled_and_nothing_else_comes_of_it(compiler: str) -> None:
+    with ready(compiler):
+        before = judge(WRITES, 1)
+        with remembering(compiler), without_machine_code(compiler):
+            for seed in (1, 2):
+                assert judge(replace(WRITES, threads=seed), seed) == before
+        assert judge(replace(WRITES, threads=3), 1) == before
 
 
 # The parts
@@ -179,6 +211,18 @@ def test_a_program_is_a_function_of_its_number() -> None:
         texts.add(done.stdout)
     assert texts == {f"{generate(77)}\n"}
     assert generate(77) != generate(78)
+
+
+@pytest.mark.parametrize("compiler", LACKING)
+def test_what_a_compiler_lacks_is_not_generated(compiler: str) -> None:
+    lacking = LACKING[compiler]
+    for number in range(300):
+        made = program_of(number, compiler, True)
+        for piece in made.body():
+            assert not lacking.has(piece.text, 1), piece.text
+        assert not any(f"'{dtype}'" in made.source() for dtype in lacking.dtypes)
+    assert program_of(ALL - 1, compiler, False) == generate(ALL - 1, NOTHING)
+    assert program_of(ALL, compiler, False) == generate(ALL, lacking)
 
 
 def test_every_program_runs_as_plain_python() -> None:
@@ -253,24 +297,81 @@ def test_shrinking_without_a_compiler() -> None:
 def test_the_state_is_whole_and_of_one_seed(tmp_path: Path) -> None:
     path = tmp_path / "state"
     state = State(path, 4)
-    state.of("numba-cuda").count("right")
-    state.of("numba-cuda").ended(2.0)
+    state.of("numba-cuda").count(Ended(0, "right", 2.0))
+    state.of("numba-cuda").count(Ended(1, "failure", 1.0, "wrong", "numba_cuda_1"))
+    state.of("numba-cuda").pending.append(2)
     state.save()
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
     assert State(path, 4).progress == state.progress
-    assert "1 programs, 0.50 a second" in state.of("numba-cuda").summary()
+    assert "2 programs, 1.50 s each" in state.of("numba-cuda").summary()
+    assert "failure numba_cuda_1: failure 1: wrong" in state.of("numba-cuda").summary()
     with pytest.raises(ValueError, match=r"is of a run with the seed 4 \(got 5\)"):
         State(path, 5)
 
 
-def test_a_program_that_ends_the_process_is_kept(tmp_path: Path) -> None:
+# Processes that stand for those of a run: what they do at program 3, and that every other program is right.
+PRETENDED = """
+import json, os, signal, sys, time
+said = open(int(sys.argv[3]), "w", buffering=1)
+for line in sys.stdin:
+    number, fatal = json.loads(line).values()
+    kind = "compiler lacks" if fatal else "right"
+    if number == 3:
+        {}
+    said.write(json.dumps({{"number": number, "kind": kind, "text": "illegal address"}}) + "\\n")
+"""
+
+
+def pretended_run(at_three: str, tmp_path: Path, **options: Any) -> tuple[Run, list[str]]:
+    """A run of ten programs with two processes."""
+    said: list[str] = []
+    worker = [sys.executable, "-c", PRETENDED.format(at_three)]
+    state = State(tmp_path / "state", 0)
+    run = Run(state, INSTALLED[:1], folder=tmp_path, say=said.append, workers=2, worker=worker, **options)
+    run.go(programs=10)
+    return run, said
+
+
+@pytest.mark.parametrize(("death", "how"), [("os.abort()", "SIGABRT"), ("os._exit(7)", "status 7")])
+def test_a_program_that_ends_its_process(tmp_path: Path, death: str, how: str) -> None:
+    run, said = pretended_run(death, tmp_path)
+    progress = run.progress(INSTALLED[0])
+    assert progress.kinds == {"right": 9, "ended the process": 1}
+    assert progress.pending == []
+    name = f"{INSTALLED[0].replace('-', '_')}_3"
+    assert progress.failures == {f"ended the process 1: {how}": name}
+    assert (tmp_path / f"{name}.py").exists()
+    assert len(said) == 1
+    assert f"{how}, as program" in said[0]
+    assert State(tmp_path / "state", 0).progress == run.state.progress
+
+
+def test_a_program_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LATEST", 2.0)
+    run, _ = pretended_run("time.sleep(600)", tmp_path)
+    assert run.progress(INSTALLED[0]).kinds == {"right": 9, "took too long": 1}
+
+
+def test_a_gpu_of_no_more_use_is_another_process_affair(tmp_path: Path) -> None:
+    first = 'kind = kind if fatal else "fatal"'
+    run, _ = pretended_run(first, tmp_path, gpu=True)
+    assert run.progress(INSTALLED[0]).kinds == {"right": 9, "compiler lacks": 1}
+
+
+def test_processes_do_not_live_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LIFE", 3)
+    run, _ = pretended_run("pass", tmp_path)
+    assert run.progress(INSTALLED[0]).kinds == {"right": 10}
+
+
+def test_programs_that_had_not_ended_come_first(tmp_path: Path) -> None:
     state = State(tmp_path / "state", 0)
     progress = state.of(INSTALLED[0])
-    progress.begun = GIVEN_UP
-    Run(state, INSTALLED[:1], folder=tmp_path, say=lambda text: None).go(programs=1)
-    assert progress.following == 1
-    assert list(progress.failures) == ["ended the process"]
-    assert len(list(tmp_path.glob("*.py"))) == 1
+    progress.following, progress.pending = 40, [5, 9]
+    state.save()
+    run, _ = pretended_run("pass", tmp_path)
+    assert run.progress(INSTALLED[0]).kinds == {"right": 12}
+    assert (run.progress(INSTALLED[0]).following, run.progress(INSTALLED[0]).pending) == (50, [])
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -280,7 +381,7 @@ def test_a_run_is_stopped_and_resumed(tmp_path: Path, how: signal.Signals) -> No
     command = [sys.executable, "-m", "fuzz", "--state", str(path), "--corpus", str(tmp_path), "--compiler", compiler]
 
     def reached() -> int:
-        return json.loads(path.read_text())["progress"][compiler]["following"] if path.exists() else 0
+        return State(path, 0).of(compiler).done if path.exists() else 0
 
     running_ = subprocess.Popen([*command, "--seconds", "300"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
@@ -291,6 +392,7 @@ def test_a_run_is_stopped_and_resumed(tmp_path: Path, how: signal.Signals) -> No
     assert ("goes on from here" in text) == (how != signal.SIGKILL)
     before = reached()
     assert before >= 2
-    ended = subprocess.run([*command, "--seconds", "4"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert reached() > before
+    ended = subprocess.run([*command, "--programs", "4"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert reached() >= before + 4
+    assert State(path, 0).of(compiler).pending == []
     assert f"{compiler}: {reached()} programs" in ended.stdout
