@@ -54,12 +54,6 @@ def test_launches(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:
     assert log.points[-1].device > log.points[-1].copied > 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Grown,
-    reason="an allocation that small copies are cut from is as large as all earlier ones that still have a block in "
-    "use, not as what is in use: it doubles until it is 32 MiB",
-)
 def test_memory_is_flat_over_launches(memory: Memory) -> None:
     launches.launches(memory, LAUNCHES, OFTEN, large=1 << 13).check(launches.BOUNDS)
 

@@ -62,29 +62,34 @@ class _Arena:
     """
 
     def __init__(self) -> None:
-        self.held: weakref.WeakSet[DeviceBuffer] = weakref.WeakSet()  # allocations for small copies
+        self.held: weakref.WeakSet[DeviceBuffer | Block] = weakref.WeakSet()  # what was given out
         self.open: weakref.ref[DeviceBuffer] | None = None  # what the next block is cut from
         self.used = 0  # bytes of it
 
     def allocate(self, nbytes: int) -> DeviceBuffer | Block:
         whole = self.open() if self.open is not None else None
         if whole is None or self.used + nbytes > whole.nbytes:
-            size = min(sum(one.nbytes for one in self.held), LARGEST)
-            if nbytes * PARTS > size:
-                return self._new(nbytes)
-            try:
-                whole = self._new(size)
-            except OutOfDeviceMemory:  # there may still be room for what is wanted
-                return self._new(nbytes)
-            self.open, self.used = weakref.ref(whole), 0
-        block = Block(whole, self.used, nbytes)
-        self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return block
+            whole = self._opened(nbytes)
+        given: DeviceBuffer | Block
+        if whole is None:
+            given = DeviceBuffer(nbytes)
+        else:
+            given = Block(whole, self.used, nbytes)
+            self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.held.add(given)
+        return given
 
-    def _new(self, nbytes: int) -> DeviceBuffer:
-        made = DeviceBuffer(nbytes)
-        self.held.add(made)
-        return made
+    def _opened(self, nbytes: int) -> DeviceBuffer | None:
+        """A new allocation to cut blocks from; None where it is not worth it, or there is no room."""
+        size = min(sum(one.nbytes for one in self.held if not one.closed), LARGEST)
+        if nbytes * PARTS > size:
+            return None
+        try:
+            whole = DeviceBuffer(size)
+        except OutOfDeviceMemory:  # there may still be room for what is wanted
+            return None
+        self.open, self.used = weakref.ref(whole), 0
+        return whole
 
 
 _arenas: dict[int, _Arena] = {}  # by context identifier, which is never used twice

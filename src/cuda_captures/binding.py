@@ -152,6 +152,17 @@ class Follower:
             self._let_go()
             return instance
 
+    def forget_failed(self) -> None:
+        """Let go of module instances that could not be loaded or filled; the next launch makes others."""
+        with self._lock:
+            for key, instance in list(self._instances.items()):
+                if instance.launchable.failed:
+                    instance.spares = None
+                    del self._instances[key]
+            for context, instance in list(self._bound.items()):
+                if instance.launchable.failed:
+                    del self._bound[context]
+
     def _may_try(self, variant: Variant) -> bool:
         """Whether this is the first launch of a kernel that another one's code serves."""
         if self._tried or not self._settings.follow or not self.toolchain.lends:

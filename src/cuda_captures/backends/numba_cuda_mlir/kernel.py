@@ -148,10 +148,17 @@ class CaptureKernel:
             self._adopt(instance.launchable.code)
         if not default and (handle := target.stream_handle(stream, args)) not in LEGACY:
             instance.launched_elsewhere(handle)
-        if instance.plain:
-            bound = instance.launchable
-            bound.configured(geometry_of(marshaller, bound.code.product.shared_memory))(*args)
-            return
+        try:
+            if instance.plain:
+                bound = instance.launchable
+                bound.configured(geometry_of(marshaller, bound.code.product.shared_memory))(*args)
+            else:
+                self._launch_with_copies(instance, marshaller, args, context)
+        except BaseException:
+            self.follower.forget_failed()  # the native launcher loads with the first launch, so that is what may fail
+            raise
+
+    def _launch_with_copies(self, instance: Instance, marshaller: Any, args: Sequence[Any], context: Any) -> None:
         handle = target.stream_handle(marshaller._launch_stream, args)
         with target.inside(context):
             launch_with_copies(
@@ -167,10 +174,14 @@ class CaptureKernel:
         """Do all that a launch does, but the launch."""
         context = target.context_for(args)
         instance = self.bound(context)
-        with target.inside(context):
-            stream = target.stream_handle(marshaller._launch_stream, args)
-            instance = make_ready(instance, stream, lambda: self.bound(context), self.toolchain.py_func)
-            instance.launchable.load(args)
+        try:
+            with target.inside(context):
+                stream = target.stream_handle(marshaller._launch_stream, args)
+                instance = make_ready(instance, stream, lambda: self.bound(context), self.toolchain.py_func)
+                instance.launchable.load(args)
+        except BaseException:
+            self.follower.forget_failed()
+            raise
 
 
 def geometry_of(marshaller: Any, shared_memory: int) -> tuple[Any, ...]:

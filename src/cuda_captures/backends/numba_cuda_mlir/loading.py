@@ -122,6 +122,11 @@ class BoundKernel:
     def launchable(self) -> BoundKernel:
         return self
 
+    @property
+    def failed(self) -> bool:
+        """Whether a launch was made of it and nothing can be launched: it was not loaded, or its slots not filled."""
+        return self.loader.failure is not None or not self.loader.libraries
+
     def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
         """Say what the slots shall hold."""
         self.loader.slots += slots
