@@ -70,6 +70,22 @@ def test_remainders_of_known_divisors_are_taken_in_32_bits(cuda: Any) -> None:
     assert not re.search(r"mul\.hi\.s64|mul\.wide\.s64|[dr](iv|em)\.s64", ptx), ptx
 
 
+def test_rounds_of_loops_are_counted(cuda: Any) -> None:
+    table = np.arange(1000.0)
+
+    @cuda.jit
+    def kernel(out):
+        total = 0.0
+        for k in range(1000):
+            total += table[k] * out[k]
+        out[0] = total
+
+    ptx = cuda_captures.explain(kernel, "void(float64[::1])").ptx
+    assert len(re.findall(r"ld\.global\.nc\.f64", ptx)) > 1, ptx  # unrolled
+    assert len(re.findall(r"\bbra\b", ptx)) == 1, ptx
+    assert "selp" not in ptx, ptx  # between two counts of rounds that are left
+
+
 @pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
 def test_indices_that_count_threads_do_not_wrap_around(cuda: Any, cc: tuple[int, int]) -> None:
     table = np.arange(1000.0)

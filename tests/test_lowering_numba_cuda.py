@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -600,3 +601,76 @@ def test_negative_indices_from_threads_wrap_around() -> None:
     table, out = np.arange(10.0), np.zeros(10)
     run(namespace(source, table=table)["kernel"], out, block=out.size)
     assert out.tolist() == [2 * table[i - 4] for i in range(out.size)]
+
+
+@quick
+@given(st.integers(-5, 5), st.integers(-5, 5), st.sampled_from([-3, -2, -1, 1, 2, 3]))
+def test_loops_over_ranges(start: int, stop: int, step: int) -> None:
+    source = """
+        def kernel(out):
+            rounds, total = 0, 0
+            for number in range(bounds[0], bounds[1], bounds[2]):
+                rounds += 1
+                total += 10 * number
+                for inner in range(number):
+                    if inner == 3:
+                        break
+                    total += inner
+            out[0] = rounds
+            out[1] = total
+        """
+    bounds, out = np.array([start, stop, step]), np.zeros(2, np.int64)
+    run(namespace(source, bounds=bounds)["kernel"], out)
+    numbers = range(start, stop, step)
+    assert out.tolist() == [len(numbers), sum(10 * number + sum(range(min(number, 3))) for number in numbers)]
+
+
+def test_an_exhausted_range_stays_so() -> None:
+    statements = """
+numbers = iter(range(4))
+for number in numbers:
+    if number == 1:
+        break
+for number in numbers:
+    out[0] += number
+for number in numbers:
+    out[1] += 1
+for number in numbers:
+    out[1] += 1
+"""
+    table, out = np.zeros(1), np.zeros(2)
+    needs(statements, out, table)
+    source = f"def kernel(out):\n{textwrap.indent(statements, '    ')}\n    out[1] += table[0]\n"
+    kernel = CapturedKernel(namespace(source, table=table)["kernel"], types_of(out))
+    kernel.launch(out)
+    assert out.tolist() == [5, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "int8", "bool"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arguments_without_gaps(dtype: str, order: str) -> None:
+    source = """
+        def kernel(values, out):
+            i = cuda.grid(1)
+            for j in range(values.shape[1]):
+                out[i, j] = values[i, j] if table[i] else values[i, -1 - j]
+        """
+    values = np.asarray(np.arange(12).reshape(3, 4) % 5, dtype, order=order)
+    table, out = np.array([1, 0, 1]), np.zeros((3, 4), dtype, order)
+    needs("out[0, 0] = table[0, 0]", out, values)
+    run(namespace(source, table=table)["kernel"], values, out, block=3)
+    assert same(out, np.where(table[:, None], values, values[:, ::-1]))
+
+
+def test_arguments_that_are_bound_again() -> None:
+    source = """
+        def kernel(values, out):
+            if table[0] == 1:
+                values = values[1:]
+            out[0] = values[0] + values[-1]
+        """
+    values, out = np.arange(5.0), np.zeros(1)
+    needs("if out[0] == 1:\n    table = table[1:]\nout[0] = table[0]", out, values)
+    for first, expected in ((1, 5.0), (0, 4.0)):
+        run(namespace(source, table=np.array([first]))["kernel"], values, out)
+        assert out[0] == expected

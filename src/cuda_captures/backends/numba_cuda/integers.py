@@ -61,3 +61,18 @@ def bound_special_registers(function: Any) -> None:
                     bound.add(instruction)
             elif isinstance(instruction, ir.CastInstr) and instruction.operands[0] in bound:
                 instruction.opname = "zext" if instruction.opname == "sext" else instruction.opname
+
+
+def next_in_range(context: Any, builder: Any, iterator: Any, value: Any, returned: Any) -> Any:
+    """The next number of a range, and whether there is one.
+
+    The count goes on below zero where there is none.  The compiler keeps it there, which LLVM makes a choice of two
+    counts in each round: a loop whose rounds it cannot count, with five instructions of 64 bits that do nothing else.
+    """
+    state = context.make_helper(builder, iterator, value=value)
+    count, number = builder.load(state.count), builder.load(state.iter)
+    builder.store(builder.sub(count, count.type(1)), state.count)
+    builder.store(builder.add(number, state.step), state.iter)
+    pair = context.make_helper(builder, returned)
+    pair.first, pair.second = number, builder.icmp_signed(">", count, count.type(0))
+    return pair._getvalue()

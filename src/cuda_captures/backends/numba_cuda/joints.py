@@ -14,6 +14,8 @@ JOINTS: tuple[Joint, ...] = (
     ("numba.cuda.target", "CUDATargetContext.codegen", ("self",)),
     ("numba.cuda.lowering", "CUDALower.lower", ("self",)),
     ("numba.cuda.lowering", "CUDALower.lower_expr", ("self", "resty", "expr")),
+    ("numba.cuda.lowering", "CUDALower.lower_binop", ("self", "resty", "expr", "op")),
+    ("numba.cuda.lowering", "CUDALower.lower_normal_function", ("self", "fndesc")),
     ("numba.cuda.codegen", "JITCUDACodegen._library_class", None),
     ("numba.cuda.codegen", "CUDACodeLibrary.add_linking_library", ("self", "library")),
     ("numba.cuda.codegen", "CUDACodeLibrary._link_all", ("self", "linker", "cc", "ignore_nonlto")),

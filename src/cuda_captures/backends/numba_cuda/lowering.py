@@ -20,7 +20,7 @@ from cuda_captures.writes import Effects, effects_of
 
 from .effects import DIALECT
 from .front_end import FRONT_END
-from .integers import DIVIDING, bound_special_registers, divided
+from .integers import DIVIDING, bound_special_registers, divided, next_in_range
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
 WORD = ir.IntType(64)
@@ -165,6 +165,10 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
         return None if captured.slot.general else math.prod(captured.signature.shape or ())
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
+        if expr.op == "iternext" and self.effects is not None:
+            iterator = self.typeof(expr.value.name)
+            if isinstance(iterator, types.RangeIteratorType):
+                return next_in_range(self.context, self.builder, iterator, self.loadvar(expr.value.name), resty)
         captured = self.captured_in(expr.value) if expr.op in LOADING else None
         if not captured:
             return super().lower_expr(resty, expr)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba_cuda_mlir._mlir.dialects import arith, llvm
+from numba_cuda_mlir._mlir.dialects import arith, llvm, memref
 from numba_cuda_mlir._mlir.extras import types as mlir_types
+from numba_cuda_mlir.lowering_utilities import convert, index_of
 
 DIVIDING = frozenset({operator.mod, operator.imod, operator.floordiv, operator.ifloordiv})
 
@@ -38,3 +39,21 @@ def not_negative(value: Any) -> None:
     """
     zero = arith.constant(value.type, 0)
     llvm.intr_assume(arith.cmpi(arith.CmpIPredicate.sge, value, zero), [], [])
+
+
+def next_in_range(iterated: Any) -> Any:
+    """The next number of a range, and whether there is one, as the compiler passes them on.
+
+    The count goes on below zero where there is none.  The compiler keeps it there by a choice of two counts in each
+    round: a loop whose rounds LLVM cannot count, with five instructions of 64 bits that do nothing else.
+    """
+    state = iterated._memref
+    kind = state.type.element_type
+    count, number = iterated.count, iterated.iter
+    valid = arith.cmpi(arith.CmpIPredicate.sgt, count, arith.constant(kind, 0))
+    memref.store(arith.subi(count, arith.constant(kind, 1)), state, [index_of(3)])
+    memref.store(arith.addi(number, iterated.step), state, [index_of(4)])
+    pair = memref.alloca(mlir_types.memref(2, kind), [], [])
+    memref.store(number, pair, [index_of(0)])
+    memref.store(convert(valid, kind), pair, [index_of(1)])
+    return pair

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numba_cuda_mlir import types
 from numba_cuda_mlir._mlir import ir
-from numba_cuda_mlir._mlir.dialects import arith, builtin, func, gpu, llvm
+from numba_cuda_mlir._mlir.dialects import arith, func, gpu, llvm
 from numba_cuda_mlir._mlir.extras import types as mlir_types
-from numba_cuda_mlir.lowering_utilities import memref_data_pointer, memref_descriptor_type
+from numba_cuda_mlir.lowering_utilities import RangeObject, memref_data_pointer
 from numba_cuda_mlir.mlir_lowering import MLIRLower
 from numba_cuda_mlir.numba_cuda.intrinsics import grid
 
@@ -23,7 +23,8 @@ from cuda_captures.writes import captured_in, effects_of
 
 from .effects import DIALECT
 from .front_end import FRONT_END, original
-from .integers import DIVIDING, divided_by, not_negative
+from .integers import DIVIDING, divided_by, next_in_range, not_negative
+from .memrefs import divided, has_no_gaps, memref_of, without_gaps, word
 from .recorded import CONSTANTS, KEY, USES, Recorded, use_of
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
@@ -66,6 +67,14 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
         else:
             super().lower_assign(assign_inst)
 
+    def lower_arg_assign(self, target: Any, arg: Any) -> None:
+        super().lower_arg_assign(target, arg)
+        if self.recorded is None or not self._is_kernel or self._debug_full:
+            return
+        typed = self.get_numba_type(target.name)
+        if has_no_gaps(typed) and self.var_assign_count.get(target.name, 0) <= 1:
+            self.varmap[target.name] = without_gaps(self.load_var(target), typed)
+
     def lower_getattr_assign(self, target: Any, value: Any, attr: str) -> None:
         typed = self.get_numba_type(value.name)
         captured = FRONT_END.module_capture(typed.pymod, attr) if isinstance(typed, types.Module) else None
@@ -100,6 +109,13 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
         else:
             quotient, remainder = divided_by(self.load_var(lhs), self.get_numba_type(lhs.name), divisor)
             self.store_var(target, quotient if fn in (operator.floordiv, operator.ifloordiv) else remainder)
+
+    def lower_iternext_expr_assign(self, target: Any, value: Any) -> None:
+        iterated = self.load_var(value)
+        if self.recorded is None or not isinstance(iterated, RangeObject):
+            super().lower_iternext_expr_assign(target, value)
+        else:
+            self.store_var(target, next_in_range(iterated))
 
     def known_divisor(self, target: Any, dividend: Any, divisor: Any) -> int | None:
         """The divisor of an integer of at most 32 bits, if it is known, positive and has at most 31."""
@@ -145,18 +161,7 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             pointer, shape, strides = self.constant_of(captured)
         else:
             pointer, shape, strides = self.array_in_slot(captured, captured.slot)
-        descriptor = llvm.UndefOp(memref_descriptor_type(len(shape))).result
-        for position, value in (
-            ([0], pointer),
-            ([1], pointer),
-            ([2], word(0)),
-            *(([3, dimension], extent) for dimension, extent in enumerate(shape)),
-            *(([4, dimension], stride) for dimension, stride in enumerate(strides)),
-        ):
-            descriptor = llvm.insertvalue(
-                container=descriptor, value=value, position=ir.DenseI64ArrayAttr.get(position)
-            )
-        return builtin.unrealized_conversion_cast([self.get_mlir_type(captured.typed)], [descriptor])
+        return memref_of(self.get_mlir_type(captured.typed), pointer, shape, strides)
 
     def array_in_slot(self, captured: Captured, slot: Slot) -> tuple[Any, list[Any], list[Any]]:
         """Pointer, shape and strides (in elements) of an array that is found through a slot.
@@ -292,15 +297,3 @@ Count its items: `for index in range(len({name})): ... {name}[index] ...`."""
 def is_slot(operation: Any) -> bool:
     """Whether an operation declares a slot."""
     return isinstance(operation, llvm.GlobalOp) and operation.sym_name.value.startswith(SYMBOL_PREFIX)
-
-
-def word(value: int) -> Any:
-    """A constant of 64 bits."""
-    return arith.constant(mlir_types.i64(), value)
-
-
-def divided(value: Any, unit: int) -> Any:
-    """A multiple of a number of bytes, as that many."""
-    if unit & (unit - 1):
-        return arith.divsi(value, word(unit))
-    return value if unit == 1 else arith.shrsi(value, word(unit.bit_length() - 1))
