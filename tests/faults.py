@@ -256,6 +256,7 @@ def fail_each(machine: Any, faults: Faults, situation: str, name: str, lasting: 
         if name in ("load", "symbol"):
             _made.clear()  # else there may be a spare module of the code
         case = SITUATIONS[situation](machine)
+        faults.raised.clear()  # of a failure that was lived with: its frames hold the case before
         held, loaded = rows(), modules(machine)
         faults.arm(name, number, lasting)
         failure: Exception | None = None

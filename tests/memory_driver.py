@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import random
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -299,6 +300,11 @@ class MemoryDriver:
             return
         assert self._page_locked(source, nbytes), "an asynchronous copy from memory that is not page-locked"
         self._enqueue(stream, lambda: self.write(target, ctypes.string_at(source, nbytes)))
+
+    def fill_word(self, target: int, word: int, stream: int) -> None:
+        self._refuse_if_capturing(stream, "cuMemsetD32Async")
+        self._at(target, 4)
+        self._enqueue(stream, lambda: self.write(target, word.to_bytes(4, sys.byteorder)))
 
     def copy_to_host(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._refuse_if_capturing(stream, "cuMemcpyDtoHAsync")

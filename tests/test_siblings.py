@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import cuda_captures
 from copies_in_memory import in_memory
 from cuda_captures import arena, mirrors
-from cuda_captures.device import OutOfDeviceMemory
+from cuda_captures.device import OutOfDeviceMemory, current
 from cuda_captures.errors import CaptureError
 from cuda_captures.specialising import AS_A_SIBLING
 from kernels_in_memory import Kernel
@@ -284,9 +284,10 @@ def test_what_a_trial_wrote_comes_home(fake: MemoryDriver) -> None:
 @given(st.lists(st.tuples(st.integers(1, 3_000_000), st.integers(0, 5)), min_size=1, max_size=60))
 def test_blocks_never_overlap_and_reserve_no_more_than_is_held(wanted: list[tuple[int, int]]) -> None:
     with contextmanager(in_memory)() as fake:
+        fake.use(0)
         held: list[Any] = []
         for nbytes, drop in wanted:
-            held.append(arena.allocate(nbytes))
+            held.append(arena.allocate(nbytes, current()))
             spans = sorted((block.address, block.address + block.nbytes) for block in held)
             assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
             assert held[-1].nbytes == nbytes
@@ -301,7 +302,7 @@ def test_blocks_never_overlap_and_reserve_no_more_than_is_held(wanted: list[tupl
 
 def test_many_small_allocations_become_few(fake: MemoryDriver) -> None:
     before = fake.calls["mem_alloc"]
-    held = [arena.allocate(1 << 20) for _ in range(1000)]
+    held = [arena.allocate(1 << 20, current()) for _ in range(1000)]
     assert fake.calls["mem_alloc"] - before < 50
     assert sum(len(data) for _, data in fake.memory.values()) < 1.1 * sum(block.nbytes for block in held)
     held.clear()
@@ -310,13 +311,13 @@ def test_many_small_allocations_become_few(fake: MemoryDriver) -> None:
 
 
 def test_without_room_for_many_there_may_be_room_for_one(fake: MemoryDriver) -> None:
-    held = [arena.allocate(1 << 20) for _ in range(8)]  # the next ones are cut from 8 MiB
-    held += [arena.allocate(1 << 20) for _ in range(8)]
+    held = [arena.allocate(1 << 20, current()) for _ in range(8)]  # the next ones are cut from 8 MiB
+    held += [arena.allocate(1 << 20, current()) for _ in range(8)]
     fake.capacity = sum(len(data) for _, data in fake.memory.values()) + (3 << 20)
-    held += [arena.allocate(1 << 20) for _ in range(3)]
+    held += [arena.allocate(1 << 20, current()) for _ in range(3)]
     with pytest.raises(OutOfDeviceMemory):
-        held.append(arena.allocate(1 << 20))
+        held.append(arena.allocate(1 << 20, current()))
     held.clear()
     gc.collect()
     assert not fake.memory
-    assert arena.allocate(1 << 20)
+    assert arena.allocate(1 << 20, current())

@@ -14,7 +14,7 @@ import threading
 import weakref
 
 from cuda_captures import driver
-from cuda_captures.device import Context, DeviceBuffer, OutOfDeviceMemory, current
+from cuda_captures.device import Context, DeviceBuffer, OutOfDeviceMemory
 
 __all__ = ["LARGEST", "Block", "allocate"]
 
@@ -96,13 +96,15 @@ _arenas: dict[int, _Arena] = {}  # by context identifier, which is never used tw
 _lock = threading.RLock()
 
 
-def allocate(nbytes: int) -> DeviceBuffer | Block:
+def allocate(nbytes: int, context: Context) -> DeviceBuffer | Block:
     """Memory of the current context's device, for a copy.
 
     Parameters
     ----------
     nbytes
         At least 1.
+    context
+        The current context.
 
     Raises
     ------
@@ -111,7 +113,6 @@ def allocate(nbytes: int) -> DeviceBuffer | Block:
     """
     if nbytes * PARTS > LARGEST:
         return DeviceBuffer(nbytes)
-    context: Context = current()
     with _lock:
         return _arenas.setdefault(context.id, _Arena()).allocate(nbytes)
 

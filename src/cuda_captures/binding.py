@@ -243,7 +243,7 @@ class Follower:
         else:
             loaded = spare
             loaded.refill(slots, stream)
-            filled = here.record(stream)
+            filled = None if on_trial else here.record(stream)  # that is launched here and nowhere else
         if on_trial:
             unchanged = _never
         elif self._settings.follow:

@@ -21,7 +21,7 @@ from cuda_captures import arena, driver
 from cuda_captures.device import Context, current, is_capturing, relaxed_capture
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, CaptureTypingError, about
-from cuda_captures.extents import MOVED, Array, Extent, Root, covered, extent, is_dense
+from cuda_captures.extents import MOVED, Array, Extent, Root, address_of, covered, extent, is_dense
 from cuda_captures.noticing import Noticing, Once, Unwatched, locked_since, noticing
 from cuda_captures.ordering import LEGACY, Ordering
 from cuda_captures.spans import Range
@@ -122,7 +122,7 @@ class Mirror:
 
         self._roots = tuple(Root(root, gone) for root in roots)
         lead = self.start % GRAIN
-        self._buffer = arena.allocate(lead + max(self.nbytes, 1))
+        self._buffer = arena.allocate(lead + max(self.nbytes, 1), context)
         self._base = self._buffer.address + lead
         self._watch: Noticing
         self._close_watch: weakref.finalize[Any, Mirror] | None = None
@@ -170,7 +170,7 @@ class Mirror:
         if not self.covers(extent(array)):
             self.superseded = True
             raise about(self.start, CaptureError(MOVED))
-        return self._base + int(array.__array_interface__["data"][0]) - self.start
+        return self._base + address_of(array) - self.start
 
     # before a launch
 

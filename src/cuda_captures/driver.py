@@ -185,6 +185,10 @@ class Driver:
     def copy_to_host(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._do("cuMemcpyDtoHAsync", target, source, nbytes, stream)
 
+    def fill_word(self, target: int, word: int, stream: int) -> None:
+        """Set four bytes of device memory; the call holds what they shall be."""
+        self._do("cuMemsetD32Async", target, word, 1, stream)
+
     # events and streams
 
     def event_create(self) -> int:

@@ -6,11 +6,14 @@ holds (CUDA driver API, API synchronization behavior), so that binding a kernel 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from cuda_captures import driver
 from cuda_captures.device import current, relaxed_capture
 from cuda_captures.staging import staging
+
+FEW = 16  # bytes: as words that the calls themselves hold they are sooner under way than through a block of memory
 
 Symbol = tuple[int, bytes]  # device address in the current context, and what shall be there
 
@@ -29,4 +32,9 @@ def enqueue_symbols(symbols: Sequence[Symbol], stream: int) -> None:
 
     The bytes have been taken when the call returns, which waits for nothing on the stream.
     """
-    staging(current()).write(symbols, stream)
+    if sum(len(data) for _, data in symbols) > FEW:
+        staging(current()).write(symbols, stream)
+        return
+    for address, data in symbols:
+        for at in range(0, len(data), 4):
+            driver.calls.fill_word(address + at, int.from_bytes(data[at : at + 4], sys.byteorder), stream)

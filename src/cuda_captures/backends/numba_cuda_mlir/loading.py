@@ -51,7 +51,7 @@ class Loader:
         self.name, self.where = name, where
         self.slots: list[tuple[str, bytes]] = []
         self.libraries: list[int] = []
-        self.failure: BaseException | None = None
+        self.failure = ""  # as text: an error holds frames, these the launch, and nothing ever lets go of this
 
     def __call__(self, args: Any) -> tuple[Any, ...]:
         """What the native launcher asks its compiler for."""
@@ -75,7 +75,8 @@ class Loader:
             if self.callbacks is not None:
                 self.callbacks(library)
         except BaseException as failure:
-            self.failure = failure  # the native launcher would launch what it has loaded next time
+            # The native launcher would launch what it has loaded next time.
+            self.failure = f"{type(failure).__name__}: {failure}"
             raise
 
     def unload(self) -> None:
@@ -125,7 +126,7 @@ class BoundKernel:
     @property
     def failed(self) -> bool:
         """Whether a launch was made of it and nothing can be launched: it was not loaded, or its slots not filled."""
-        return self.loader.failure is not None or not self.loader.libraries
+        return bool(self.loader.failure) or not self.loader.libraries
 
     def fill(self, slots: Sequence[tuple[str, bytes]]) -> None:
         """Say what the slots shall hold."""
@@ -142,8 +143,9 @@ class BoundKernel:
 
     def configured(self, geometry: tuple[Any, ...]) -> Any:
         """The native launcher for a grid, a block, a stream, shared memory and a cluster."""
-        if self.loader.failure is not None:
-            raise self.loader.failure
+        if self.loader.failure:
+            loader = self.loader
+            raise CaptureError(NOT_FILLED.format(kernel=loader.name, where=loader.where, failure=loader.failure))
         found = self._native.configurations.get(geometry)
         return found if found is not None else self._native.configure(geometry)
 
@@ -189,6 +191,11 @@ class _Native:
         except CaptureError:
             return
 
+
+NOT_FILLED = """\
+kernel `{kernel}` was loaded, and what it captures could not be bound: {failure}
+  {where}
+Launch it again: it is then loaded anew."""
 
 ELSEWHERE = """\
 kernel `{kernel}` was to be launched on device {device}, and numba-cuda-mlir launches it on device {here}.
