@@ -29,6 +29,7 @@ AHEAD = 2  # programs that a process knows of: the one that it runs and the next
 LIFE = 500  # programs of a process: what compilers and drivers keep for good goes with it
 LATEST = 300.0  # seconds that a program may take, with making a failure small
 SAVED = 2.0  # seconds between two savings of the state
+ALIKE = 10  # cases that are kept of programs that end a process in one way
 PATIENCE = 75.0  # seconds that processes get to end their programs when the time is over
 
 WORKER = (sys.executable, "-m", "fuzz.working")
@@ -42,6 +43,8 @@ class Worker:
     ----------
     compiler
         Its.
+    process, results
+        The process, and the file descriptor that what it says comes from.
     orders
         Numbers of the programs that it was told of and that have not ended, in order; with what the captured form
         ended in where only arguments are to be asked about.
@@ -49,6 +52,8 @@ class Worker:
         How many it was told of at all.
     since
         When it began the first of ``orders``.
+    text
+        What it has said of a line that is not complete.
     """
 
     compiler: str
@@ -230,7 +235,7 @@ class Run:
         number, _ = worker.orders.popleft()
         text = f"{how}, as program {worker.told - len(worker.orders)} of its process"
         self._part_with(worker)
-        if self.progress(worker.compiler).alike(how) < ALIKE_ENDS:
+        if self.progress(worker.compiler).alike(how) < ALIKE:
             program = program_of(number, worker.compiler, self.gpu)
             ended = Ended(number, kind, time.monotonic() - worker.since, how, text=text)
             self._count(worker.compiler, keep(ended, program, worker.compiler, self.gpu, self.folder))
@@ -253,9 +258,6 @@ class Run:
         progress.count(ended)
         if ended.case is not None:
             self.say(ended.text)
-
-
-ALIKE_ENDS = 10  # cases that are kept of programs that end a process in one way
 
 
 def _close(worker: Worker) -> None:
