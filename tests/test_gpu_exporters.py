@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 SIZE = 64
+OWN = "thread_local"  # a graph capture is not to be broken by the threads of libraries that other tests have used
 VALUES = np.arange(SIZE, dtype=np.float32) * 0.5
 
 
@@ -268,7 +269,7 @@ def test_a_graph_of_pytorch(cuda: Any, torch: Any) -> None:
     cuda_captures.bind(configured, result)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode=OWN):
         configured(result)
     for step in range(3):
         out.zero_()
@@ -291,7 +292,7 @@ def test_a_kernel_that_is_not_bound_is_refused_in_a_graph_of_pytorch(cuda: Any, 
         graph = torch.cuda.CUDAGraph()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the graph is empty where the launch is refused
-            with torch.cuda.graph(graph, stream=stream):
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode=OWN):
                 configured(result)
         return graph
 

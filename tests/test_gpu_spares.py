@@ -104,7 +104,7 @@ def test_what_a_graph_launches_is_not_filled_anew(cuda: Any) -> None:
     outside = cuda.external_stream(stream.cuda_stream)
     cuda_captures.bind(kernel[1, 32, outside], out, 0)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         kernel[1, 32, outside](out, 0)
     assert result.sum().item() == 0
     for number in range(3 * INSTANCES):
