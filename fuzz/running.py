@@ -146,9 +146,11 @@ class Run:
                 break
             self.workers.append(self._start(found))
         for worker in self.workers:
+            if worker.process.stdin.closed:  # type: ignore[union-attr]
+                continue
             while len(worker.orders) < AHEAD and worker.told < LIFE and self._has_more(worker.compiler):
                 self._order(worker)
-            if not worker.orders and not worker.process.stdin.closed:  # type: ignore[union-attr]
+            if not worker.orders:
                 _close(worker)
 
     def _has_more(self, compiler: str) -> bool:

@@ -364,6 +364,11 @@ def test_processes_do_not_live_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
     assert run.progress(INSTALLED[0]).kinds == {"right": 10}
 
 
+def test_what_a_process_leaves_behind_is_not_for_one_that_was_told_to_end(tmp_path: Path) -> None:
+    run, _ = pretended_run("time.sleep(1), os.abort()", tmp_path)  # when the other has nothing to do any more
+    assert run.progress(INSTALLED[0]).kinds == {"right": 9, "ended the process": 1}
+
+
 def test_programs_that_had_not_ended_come_first(tmp_path: Path) -> None:
     state = State(tmp_path / "state", 0)
     progress = state.of(INSTALLED[0])
