@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = State(options.state, options.seed)
     compilers = INSTALLED if options.compiler == "both" else [options.compiler]
+    options.corpus.mkdir(parents=True, exist_ok=True)
     run = Run(state, compilers, options.gpu, options.corpus.resolve(), print, options.workers)
     try:
         run.go(options.seconds, options.programs)

@@ -100,11 +100,11 @@ class _Laid:
 
     def __init__(self, like: Array, address: int, memory: Any) -> None:
         self.memory = memory
+        self.dtype = like.dtype
         self.__cuda_array_interface__ = {
             "shape": like.shape,
             "strides": like.strides,
-            "typestr": like.dtype.str,
-            "descr": like.dtype.descr if like.dtype.names else [("", like.dtype.str)],
+            "typestr": like.dtype if like.dtype.names else like.dtype.str,  # both compilers forget `descr`
             "data": (address, False),
             "version": 3,
         }

@@ -26,7 +26,7 @@ from fuzz.state import Ended, Progress, State
 
 PER_SEED = 10_000_000  # programs; the next seed's follow
 AHEAD = 2  # programs that a process knows of: the one that it runs and the next
-LIFE = 500  # programs of a process: what compilers and drivers keep for good goes with it
+LIFE = 300  # programs of a process: what compilers and drivers keep for good goes with it
 LATEST = 300.0  # seconds that a program may take, with making a failure small
 SAVED = 2.0  # seconds between two savings of the state
 ALIKE = 10  # cases that are kept of programs that end a process in one way

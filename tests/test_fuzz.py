@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,13 @@ from fuzz.generating import generate
 from fuzz.judging import Outcome, Verdict, judge, judge_after_fatal
 from fuzz.lacking import LACKING, NOTHING
 from fuzz.lean import remembering, without_machine_code
+from fuzz.on_gpu import OnDevice
 from fuzz.program import Piece, Program
 from fuzz.runner import ALL, Runner, program_of, ready
 from fuzz.running import Run
 from fuzz.shrinking import shrink
 from fuzz.state import Ended, State
-from fuzz.worlds import LAYOUTS, World, laid
+from fuzz.worlds import LAYOUTS, Pair, World, laid
 
 FRESH = int(os.environ.get("CUDA_CAPTURES_PROGRAMS", "12"))  # a second each, or two
 GOOD = {"right", "right in part", "refused as it must be", "compiler lacks"}
@@ -187,6 +189,41 @@ def test_a_gpu_of_no_more_use_is_not_asked_about_arguments(monkeypatch: pytest.M
     ended = second.one(5, Outcome("error", ended.text))
     assert (ended.kind, asked, second.spent) == ("compiler lacks", ["captured", "argument"], False)
     assert judge_after_fatal(READS, Outcome("error"), lambda form: World()).kind == "failure"
+
+
+class Memory:
+    """Of a device that is the host."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content.copy()
+        self.__cuda_array_interface__ = self.content.__array_interface__
+
+    def copy_to_host(self) -> Any:
+        return self.content
+
+
+def as_cuda_array(laid_out: Any) -> Any:
+    known = laid_out.__cuda_array_interface__
+    parts = {**known, "typestr": np.dtype(known["typestr"]).str}
+    return np.asarray(SimpleNamespace(__array_interface__=parts, held=laid_out)).view(np.dtype(known["typestr"]))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["f8", "record", "M8[D]"])
+def test_arguments_on_a_device_are_laid_out_as_on_the_host(layout: str, dtype: str) -> None:
+    array = laid(dtype, (4, 3), layout, 1)
+    other = laid(dtype, (2,), "C", 2)
+    device = OnDevice(SimpleNamespace(to_device=Memory, as_cuda_array=as_cuda_array))
+    first, (second, number), pair = map(device.put, (array, (array[1:], 3), Pair(other, 2.5)))
+    assert (first.dtype, first.strides, first.shape) == (array.dtype, array.strides, array.shape)
+    assert first.tobytes() == array.tobytes()
+    assert (number, pair.second, pair.first.tobytes()) == (3, 2.5, other.tobytes())
+    before = array[0].copy()
+    second[...] = laid(dtype, (3, 3), "C", 3)
+    assert array[0].tobytes() == before.tobytes() == first[0].tobytes() or layout == "repeated"
+    assert first[1:].tobytes() == second.tobytes() != array[1:].tobytes()
+    device.fetch()
+    assert array.tobytes() == first.tobytes()
 
 
 @pytest.mark.parametrize("compiler", INSTALLED)
