@@ -13,7 +13,7 @@ import numpy as np
 
 from cpu_execution import BadAccess, NotExecutable
 from cuda_captures import CaptureError
-from fuzz.lean import is_whole
+from fuzz.lean import is_optimised
 from fuzz.on_cpu import ArgumentWorld, CapturedWorld, compiled_in, driver_in_memory
 from fuzz.on_gpu import is_fatal
 from fuzz.program import KERNELS, Piece, Program
@@ -186,7 +186,7 @@ def _in_arguments(program: Program, gpu: Any, threads: int | None, seed: int = 0
         right = World().run(program, threads=threads)
     except Exception as error:
         return Outcome("invalid", f"{type(error).__name__}: {error}")
-    world = ArgumentWorld(is_whole(seed)) if gpu is None else gpu("argument")
+    world = ArgumentWorld(is_optimised(seed)) if gpu is None else gpu("argument")
     return outcome(lambda: world.run(program, "argument", threads), right)
 
 
@@ -194,7 +194,7 @@ def _captured(program: Program, seed: int, gpu: Any, right: Trace | None, thread
     if gpu is not None:
         return outcome(lambda: gpu("captured").run(program, threads=threads), right)
     with driver_in_memory(seed) as driver:
-        return outcome(lambda: CapturedWorld(driver, seed % 2 * 5, is_whole(seed)).run(program), right)
+        return outcome(lambda: CapturedWorld(driver, seed % 2 * 5, is_optimised(seed)).run(program), right)
 
 
 def _refused(program: Program, seed: int, gpu: Any) -> Verdict:

@@ -1,8 +1,8 @@
 """Compilers without the part that executing on the CPU has no use for, and without asking the same thing twice.
 
 The LLVM IR that is executed is complete before NVVM makes PTX of it and the linker machine code, which takes a third
-of the time that a program needs.  For some programs all of it is done, and the code for the CPU is optimised, which
-takes what the IR promises at its word.
+of the time that a program needs.  For some programs all of it is done, and for some more the code for the CPU is
+optimised, which takes what the IR promises at its word.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 WHOLE = 8  # one program in so many goes through the whole toolchain
+OPTIMISED = 4  # one program in so many is optimised before it is executed
 
 # By compiler: what makes PTX, LTO-IR or machine code, and what stands in for it.
 STEPS: dict[str, tuple[tuple[str, str, Any], ...]] = {
@@ -33,6 +34,11 @@ STEPS: dict[str, tuple[tuple[str, str, Any], ...]] = {
 def is_whole(number: int) -> bool:
     """Whether a program goes through the whole toolchain."""
     return number % WHOLE == 0
+
+
+def is_optimised(number: int) -> bool:
+    """Whether the code of a program is optimised for the CPU."""
+    return number % OPTIMISED == 0
 
 
 @contextmanager

@@ -20,8 +20,12 @@ import cuda_captures
 from fuzz.program import Form, Program
 from fuzz.worlds import Array, World, first, root
 
-# After these a context is of no more use.
-FATAL = ("ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT")
+# After these a context is of no more use; as the driver names them, and as it puts them into words.
+FATAL = (
+    *("ILLEGAL_ADDRESS", "ILLEGAL_MEMORY_ACCESS", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE"),
+    *("INVALID_PC", "INVALID_PROGRAM_COUNTER", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_FAILURE"),
+    *("LAUNCH_TIMEOUT", "LAUNCH_TIMED_OUT", "CUDA_ERROR_ASSERT", "CONTEXT_IS_DESTROYED"),
+)
 
 
 class GpuWorld(World):

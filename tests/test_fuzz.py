@@ -29,7 +29,7 @@ from fuzz.generating import generate
 from fuzz.judging import Outcome, Verdict, judge, judge_after_fatal
 from fuzz.lacking import LACKING, NOTHING
 from fuzz.lean import remembering, without_machine_code
-from fuzz.on_gpu import OnDevice
+from fuzz.on_gpu import OnDevice, is_fatal
 from fuzz.program import Piece, Program
 from fuzz.runner import ALL, Runner, program_of, ready
 from fuzz.running import Run
@@ -189,6 +189,13 @@ def test_a_gpu_of_no_more_use_is_not_asked_about_arguments(monkeypatch: pytest.M
     ended = second.one(5, Outcome("error", ended.text))
     assert (ended.kind, asked, second.spent) == ("compiler lacks", ["captured", "argument"], False)
     assert judge_after_fatal(READS, Outcome("error"), lambda form: World()).kind == "failure"
+
+
+def test_what_leaves_a_gpu_of_no_more_use() -> None:
+    for text in ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered", "misaligned address"):
+        assert is_fatal(f"RuntimeError: {text}")
+    for text in ("CUDA_ERROR_INVALID_VALUE", "No implementation of function", "out of memory"):
+        assert not is_fatal(f"RuntimeError: {text}")
 
 
 class Memory:
