@@ -209,7 +209,7 @@ def test_a_launch_that_the_compiler_makes_elsewhere_names_the_kernel(fake: Any) 
     class Product:
         cubin, entry, cooperative = b"", "_Z6mangled", False
 
-    bound = BoundKernel(Code((), Product()), kernel_of(np.zeros(4)).py_func, False, None)
+    bound = BoundKernel(Code((), Product()), kernel_of(np.zeros(4)).py_func, False, None, None)
     assert bound.loader(None)[:3] == (b"", "_Z6mangled", False)
     fake.use(1)
     message = (
@@ -218,6 +218,7 @@ def test_a_launch_that_the_compiler_makes_elsewhere_names_the_kernel(fake: Any) 
     )
     with pytest.raises(cuda_captures.CaptureError, match=message):
         bound.loader.fill(7)
+    bound.loader.libraries.clear()  # nothing was loaded
 
 
 def test_what_follows_a_launch_belongs_to_its_thread() -> None:

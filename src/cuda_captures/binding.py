@@ -167,7 +167,7 @@ class Follower:
         """Whether this is the first launch of a kernel that another one's code serves."""
         if self._tried or not self._settings.follow or not self.toolchain.lends:
             return False
-        return self.specialisations.sources.get(variant.code) == "process"
+        return self.specialisations.sources.get(variant.code.number) == "process"
 
     def _let_go(self) -> None:
         """Forget the instances that were used longest ago, so that neither many nor large arrays are kept."""

@@ -8,7 +8,6 @@ A kernel that a factory makes is told by its siblings, where these can tell: see
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType
@@ -87,7 +86,7 @@ class Specialisations:
         self._also: list[FunctionType] = []  # what only compiling has come to, such as implementations of overloads
         self._checked_names = False
         self.kept = 0  # times that a new meaning of the names had its specialisation already
-        self.sources: weakref.WeakKeyDictionary[Code, str] = weakref.WeakKeyDictionary()
+        self.sources: dict[int, str] = {}  # by the code's number, so that no code is kept
 
     def variant(self) -> Variant:
         """The specialisation for what the names mean now; compiled if there is none."""
@@ -99,7 +98,7 @@ class Specialisations:
         with self.lock:
             discovery = discovery or discover(self.function)
             layouts, contents = self._layouts(discovery), self._constants(discovery)
-            self.sources.setdefault(code, code.source)
+            self.sources.setdefault(code.number, code.source)
             return self._add(self._token(discovery, layouts, contents), code, discovery, contents)
 
     @property
@@ -149,7 +148,7 @@ class Specialisations:
         if any(self.form(use, place, place.peek()) is None for use, place in variant.arrays):
             return None
         self._keep(AS_A_SIBLING, variant)
-        self.sources.setdefault(variant.code, "process")
+        self.sources.setdefault(variant.code.number, "process")
         SIBLINGS.tell(self)
         return variant
 
@@ -214,12 +213,12 @@ class Specialisations:
             code = self._compile(discovery, layouts)
             check()
             finish(code, None, unkeyable.reasons, discovery)
-            self.sources[code] = "compiled"
+            self.sources[code.number] = "compiled"
             return code
         shared = CODES.get(key)
         if shared is not None:
             check(compiled=False)
-            self.sources.setdefault(shared, "process")
+            self.sources.setdefault(shared.number, "process")
             return shared
         with self.toolchain.lock:
             found = CODES.get(key)
@@ -237,7 +236,7 @@ class Specialisations:
                     self.toolchain.store(code)
             if code.key is not None and not code.single:
                 CODES.add(code)
-            self.sources.setdefault(code, source)
+            self.sources.setdefault(code.number, source)
         return code
 
     def _compile(self, discovery: Discovery, layouts: Mapping[Hashable, Layout]) -> Code:

@@ -85,7 +85,7 @@ def _facts(kernel: Kernel) -> dict[str, Any]:
 
 def specialisation(signature: str, follower: Follower, code: Code, on_disk: Iterable[Key]) -> Specialisation:
     """What a report says of one compilation."""
-    source = follower.specialisations.sources.get(code, code.source)
+    source = follower.specialisations.sources.get(code.number, code.source)
     differs: tuple[str, ...] = ()
     if source == "compiled" and code.key is not None:
         before = [

@@ -115,9 +115,9 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
         self.__dict__.update({name: value for name, value in vars(code.product).items() if name not in mine})
         self.py_func = self.toolchain.py_func
         self.extensions = self.toolchain.options.get("extensions") or []
-        annotation = self.toolchain.annotations.get(code)
-        if annotation is not None:
-            self._type_annotation = annotation
+        annotations = self.toolchain.annotations
+        if annotations is not None and code in annotations:
+            self._type_annotation = annotations[code]
 
     def bind(self) -> None:
         """Make the machine code for the current device; it is loaded, and slots are filled, at the first launch."""
@@ -206,7 +206,7 @@ class NumbaCudaToolchain:
         self.cc: tuple[int, int] | None = None
         self._dispatcher = weakref.ref(dispatcher) if dispatcher is not None else None
         # Type annotations refer to the function and so to what it captures: kept here, not in code that is shared.
-        self.annotations: weakref.WeakKeyDictionary[Code, Any] = weakref.WeakKeyDictionary()
+        self.annotations: weakref.WeakKeyDictionary[Code, Any] | None = None  # None for most: others compile
 
     def identity(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         return (
@@ -235,6 +235,8 @@ class NumbaCudaToolchain:
         # Upstream's cache keeps the launch configuration that code depends on; the process's table does not.
         code.why_private = tuple(dict.fromkeys(session.unseen))
         code.single = bool(warned) or bool(getattr(product, "launch_config_sensitive", False))
+        if self.annotations is None:
+            self.annotations = weakref.WeakKeyDictionary()
         self.annotations[code] = product._type_annotation
         strip(product)
         return code
