@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("stopped; the same command goes on from here" if options.state else "stopped")
     for name, progress in state.progress.items():
         print(f"{name}: {progress.summary()}")
-    return int(any(progress.failures for progress in state.progress.values()))
+    return int(any(progress.failed for progress in state.progress.values()))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Ended:
     text: str = ""
 
 
-FAILURES = ("failure", "invalid", "ended the process", "took too long")
+FAILURES = frozenset({"failure", "invalid", "ended the process", "took too long"})  # of the kinds
 
 
 @dataclass
@@ -72,6 +72,11 @@ class Progress:
         """How many programs have ended."""
         return sum(self.kinds.values())
 
+    @property
+    def failed(self) -> int:
+        """How many programs failed."""
+        return sum(count for kind, count in self.kinds.items() if kind in FAILURES)
+
     def alike(self, reason: str) -> int:
         """How many failures for one reason there are."""
         return sum(known.endswith(f": {reason}") for known in self.failures)
@@ -88,7 +93,9 @@ class Progress:
 
     def summary(self) -> str:
         """In a few lines."""
-        lines = [f"{self.done} programs, {self.seconds / self.done:.2f} s each" if self.done else "none"]
+        lines = ["none"]
+        if self.done:
+            lines = [f"{self.done} programs, {self.failed} failures, {self.seconds / self.done:.2f} s each"]
         lines += [f"  {count:6} {kind}" for kind, count in Counter(self.kinds).most_common()]
         lines += [f"    {count:6} {reason}" for reason, count in Counter(self.reasons).most_common(12)]
         lines += [f"  failure {case}: {reason}" for reason, case in self.failures.items()]

@@ -347,7 +347,7 @@ def test_the_state_is_whole_and_of_one_seed(tmp_path: Path) -> None:
     state.save()
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
     assert State(path, 4).progress == state.progress
-    assert "2 programs, 1.50 s each" in state.of("numba-cuda").summary()
+    assert "2 programs, 1 failures, 1.50 s each" in state.of("numba-cuda").summary()
     assert "failure numba_cuda_1: failure 1: wrong" in state.of("numba-cuda").summary()
     with pytest.raises(ValueError, match=r"is of a run with the seed 4 \(got 5\)"):
         State(path, 5)
