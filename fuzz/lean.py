@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-WHOLE = 8  # one program in so many goes through the whole toolchain
+WHOLE = 16  # one program in so many goes through the whole toolchain
 OPTIMISED = 4  # one program in so many is optimised before it is executed
 
 # By compiler: what makes PTX, LTO-IR or machine code, and what stands in for it.

@@ -23,7 +23,7 @@ from fuzz.shrinking import shrink
 from fuzz.state import Ended
 
 ALIKE = 3  # cases that are kept of failures for one reason
-ALL = 16  # one program in so many, on the CPU, has what its compiler lacks
+ALL = 32  # one program in so many, on the CPU, has what its compiler lacks
 RANDOM_COLLECTIONS = 4  # in one program of so many the collector comes by whenever it likes
 SETTLED = 25  # programs after which what compilers keep for good need not be looked through by the collector
 
