@@ -1,10 +1,12 @@
 """Programs on a GPU: as their authors would run them.
 
 A statement that a compiler gets wrong is not generated for a GPU (:mod:`fuzz.lacking`).  A write outside of a mapped
-array is a write to this process's own memory, and ends it long after: so did numba-cuda-mlir's atomics with negative
-indices.  numba-cuda-mlir's dispatchers need no care: each is held by its native launcher and holds it, out of reach of
-the collector, so none is ever destroyed; what that takes of memory is given back when a process of a run ends, which
-is after some hundred programs (:mod:`fuzz.running`).
+array, such as numba-cuda-mlir's atomics with negative indices make, is a write to this process's own memory, and may
+end it long after.
+
+Kernels are dropped like any object here.  numba-cuda-mlir's native launchers must not be destroyed after a launch, and
+are not: a dispatcher is held by its launcher and holds it, out of reach of the collector.  What that keeps of memory
+is given back when a process of a run ends, which is after some hundred programs (:mod:`fuzz.running`).
 """
 
 from __future__ import annotations
