@@ -133,11 +133,14 @@ def judge(program: Program, seed: int = 0, gpu: Any = None) -> Verdict:
         argument = Outcome("error", "as constants")
     if argument.kind == "right":
         return Verdict("failure", found, argument, program)
-    taken = None if gpu is not None else taken_by_compiler(program, seed)
-    if taken is not None:
-        verdict = judge(taken, seed)
+    lines = program.body()
+    lacking = statements_lacking(program, seed) if gpu is None and len(lines) > 1 else []
+    if lacking and len(lacking) < len(lines):
+        verdict = judge(program.without(lacking), seed)
         if verdict.kind in ("right", "failure"):
             return replace(verdict, kind="right in part" if verdict.kind == "right" else "failure")
+    if found.kind in RAN and argument.kind not in RAN and len(lacking) < len(lines):
+        return Verdict("failure", found, argument, program)  # arguments do not compile, which is no excuse
     return Verdict("compiler lacks", found, argument)
 
 
@@ -147,16 +150,13 @@ def judge_after_fatal(program: Program, fatal: Outcome, gpu: Any) -> Verdict:
     return Verdict("failure" if argument.kind == "right" else "compiler lacks", fatal, argument, program)
 
 
-def taken_by_compiler(program: Program, seed: int = 0) -> Program | None:
-    """A program without the statements that the compiler gets wrong even with arguments; None if that is the same.
+RAN = ("wrong", "bad access")  # kinds of outcomes of what was compiled and launched
 
-    Each statement is asked about by itself.
-    """
+
+def statements_lacking(program: Program, seed: int) -> list[Piece]:
+    """The statements that the compiler gets wrong even with arguments, each asked about by itself."""
     lines = program.body()
-    if len(lines) < 2:
-        return None
-    lacking = [line for line in lines if not _taken(program.without(one for one in lines if one is not line), seed)]
-    return program.without(lacking) if lacking and len(lacking) < len(lines) else None
+    return [line for line in lines if not _taken(program.without(one for one in lines if one is not line), seed)]
 
 
 def _taken(program: Program, seed: int) -> bool:

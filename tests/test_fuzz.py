@@ -142,6 +142,20 @@ def test_names_that_are_not_followed(backend: str, monkeypatch: pytest.MonkeyPat
     assert failed(SCALAR) == "wrong"
 
 
+def test_a_wrong_result_where_arguments_do_not_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Odd(World):
+        def __init__(self, form: str) -> None:
+            super().__init__()
+            self.form = form
+
+        def launch(self, kernel: Any, threads: int, out: Any, *rest: Any) -> None:
+            if self.form == "argument":
+                raise TypeError("no implementation")
+            out[0] = -1
+
+    assert judge(READS, gpu=Odd).kind == "failure"
+
+
 def test_a_write_that_is_let_through(backend: str) -> None:
     base = program("out[i] += $p[i % 3, 1]", lay="cap.snapshot(lay('f8', (3, 4), 'C', 1))")
     forbidden = replace(base, pieces=(*base.pieces, Piece("forbidden", "$p[0, 0] = 1")), refused="p")
