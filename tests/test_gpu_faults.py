@@ -48,12 +48,10 @@ def faults(machine: Gpu, compiler: str, monkeypatch: pytest.MonkeyPatch) -> Iter
 def numba_cuda(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda_captures.backends.numba_cuda import library, target
 
-    real, look_up, binding = library.ObjectCode, target.driver.driver.cuLibraryGetGlobal, target.driver
+    real, look_up, binding = library.MachineCode, target.driver.driver.cuLibraryGetGlobal, target.driver
 
-    class ObjectCode:
-        @staticmethod
-        def from_cubin(image: bytes) -> Any:
-            return real.from_cubin(NO_CODE if faults.fails("load") else image)
+    def loaded(image: bytes, entry: str) -> Any:
+        return real(NO_CODE if faults.fails("load") else image, entry)
 
     def failing(*arguments: Any) -> Any:
         if faults.fails("symbol"):
@@ -61,7 +59,7 @@ def numba_cuda(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
             raise faults.raised[-1]
         return look_up(*arguments)
 
-    monkeypatch.setattr(library, "ObjectCode", ObjectCode)
+    monkeypatch.setattr(library, "MachineCode", loaded)
     monkeypatch.setattr(binding.driver, "cuLibraryGetGlobal", failing)
 
 

@@ -123,7 +123,7 @@ def test_nothing_is_left_of_a_thousand(cuda: Any, compiler: str) -> None:
         pytest.skip("numba-cuda-mlir never lets go of a kernel, captures or not")
     make = factory_of(cuda)
     out = cuda.to_device(np.zeros(THREADS))
-    keeper = make(np.zeros(1))
+    gc.collect()  # what other tests have left
     before = len(cuda_captures.memory())
     kernels = []
     for number in range(1000):
@@ -133,5 +133,4 @@ def test_nothing_is_left_of_a_thousand(cuda: Any, compiler: str) -> None:
     assert np.array_equal(out.copy_to_host(), np.full(THREADS, 499_500.0))
     del kernels, kernel
     gc.collect()
-    assert len(cuda_captures.memory()) == before
-    del keeper
+    assert len(cuda_captures.memory()) <= before

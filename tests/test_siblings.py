@@ -100,6 +100,23 @@ def test_what_differs_otherwise_is_looked_at(fake: MemoryDriver, what: str, seco
     assert kernel.follower.variant().code is not first.follower.variant().code
 
 
+def test_code_that_is_for_one_kernel_alone_is_made_again(fake: MemoryDriver) -> None:
+    """As the backends say it is where the compiler warned, or the launch configuration matters."""
+    module = made()
+    kernels = [Kernel(module["factory"](np.zeros(8), 3)) for _ in range(3)]
+    for kernel in kernels:
+        compile_it = kernel.toolchain.compile
+
+        def alone(session: Any, compile_it: Any = compile_it) -> Any:
+            code = compile_it(session)
+            code.single = True
+            return code
+
+        kernel.toolchain.compile = alone  # type: ignore[method-assign]
+        assert not told(kernel)
+        assert kernel.toolchain.compilations == 1
+
+
 def test_another_meaning_of_a_global_is_looked_at(fake: MemoryDriver) -> None:
     module = made()
     first = Kernel(module["factory"](np.zeros(8), 3))

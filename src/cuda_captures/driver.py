@@ -139,6 +139,18 @@ class Driver:
         """Let the current context use the memory of another one."""
         self._do("cuCtxEnablePeerAccess", context, 0)
 
+    # machine code
+
+    def library_load(self, image: bytes) -> int:
+        """Load machine code; the driver keeps a copy of it."""
+        return int(self._do("cuLibraryLoadData", image, [], [], 0, [], [], 0))
+
+    def library_kernel(self, library: int, name: str) -> int:
+        return int(self._do("cuLibraryGetKernel", library, name.encode()))
+
+    def library_unload(self, library: int) -> None:
+        self._do("cuLibraryUnload", library)
+
     # memory
 
     def mem_alloc(self, nbytes: int) -> int:

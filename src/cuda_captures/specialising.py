@@ -189,7 +189,11 @@ class Specialisations:
             for capture in discovery.arrays
             if capture.place.key in contents
         )
-        plain = code.key is not None and not (constants or discovery.fixed or discovery.plain_functions or self._also)
+        plain = (
+            code.key is not None
+            and not code.single
+            and not (constants or discovery.fixed or discovery.plain_functions or self._also)
+        )
         variant = Variant(code, frozen_of(discovery, arrays), arrays, constants, plain)
         self._keep(token, variant)
         if plain and self.likeness is not None:

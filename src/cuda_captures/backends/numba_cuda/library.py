@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Hashable
 from typing import Any
 
-from cuda.core import ObjectCode
+from cuda.core import Kernel, ObjectCode
 from numba.cuda.codegen import CUDACodeLibrary
 from numba.cuda.cudadrv import devices, driver
 
 from cuda_captures.code import Use
+from cuda_captures.machine_code import MachineCode
 from cuda_captures.session import Captured, current, refuse_constants_over_limit
 from cuda_captures.slots import Slot, definitions
 from cuda_captures.writes import Effects, keys_of
@@ -137,17 +138,22 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         """Load the machine code once more into the current context, with slots of its own.
 
         Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
-        this module is unloaded when it is let go of.  That is cuda.core's doing, which owns the library; upstream's
-        own finaliser would unload it a second time and corrupt the heap (seen with numba-cuda 0.30.4).
+        this module is unloaded when it is let go of.  Code with callbacks is loaded as upstream does, which hands them
+        its object, and stays.
         """
         image = self._images.get(context.device.id)
         if image is None:
             image = self._images[context.device.id] = bytes(self.get_cubin().code)
-        # Another object for each: upstream loads one of them once, however often it is asked.
-        code = ObjectCode.from_cubin(image)
+        code: Any
+        if self._setup_functions or self._teardown_functions:
+            code = ObjectCode.from_cubin(image)
+            kernel = code.get_kernel(self._entry_name)
+        else:
+            code = MachineCode(image, self._entry_name)
+            kernel = Kernel.from_handle(code.kernel)
         callbacks = self._setup_functions or None, self._teardown_functions or None
         module = driver.CudaPythonModule(weakref.proxy(context), code, None, *callbacks)
-        cufunc = Function(module, code.get_kernel(self._entry_name), self._entry_name)
+        cufunc = Function(module, kernel, self._entry_name)
         loaded = self.instances[context.device.id] = Loaded(module, cufunc)
         return loaded
 

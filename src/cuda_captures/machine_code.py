@@ -1,0 +1,64 @@
+"""Machine code that is loaded for one module instance, and unloaded with it.
+
+The driver's library is loaded and unloaded here, by the driver's own calls: cuda.core, from about 0.6 to 1.2 at least,
+keeps what it has loaded for the life of the process (seen on a device: 30 kB of host memory each), while earlier
+versions unload it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from cuda_captures import device as cuda_device
+from cuda_captures import driver
+from cuda_captures.errors import CaptureError
+
+
+class MachineCode:
+    """A cubin that is loaded once more, for the current context.
+
+    Parameters
+    ----------
+    image
+        The cubin.
+    entry
+        Symbol of the kernel in it.
+
+    Attributes
+    ----------
+    handle
+        The driver's, of the library.
+    kernel
+        The driver's, of the kernel.
+
+    Raises
+    ------
+    DriverError
+        If the driver cannot load it; nothing stays loaded then.
+
+    Unloaded when collected, in whatever thread that happens, once nothing can launch it any more; the driver waits for
+    launches that are under way.  Not at interpreter exit, after ``fork`` in the child, or once the context is gone.
+    """
+
+    def __init__(self, image: bytes, entry: str) -> None:
+        context = cuda_device.current()
+        with cuda_device.relaxed_capture():
+            self.handle: int = driver.calls.library_load(image)
+        release: weakref.finalize[Any, MachineCode] = weakref.finalize(
+            self, _unload, self.handle, context.id, context.device
+        )
+        release.atexit = False
+        self.kernel: int = driver.calls.library_kernel(self.handle, entry)
+
+
+def _unload(library: int, context_id: int, device: int) -> None:
+    if driver.forked():
+        return
+    try:
+        with cuda_device.context_of(context_id, device) as alive:
+            if alive:
+                with cuda_device.relaxed_capture():
+                    driver.calls.library_unload(library)
+    except CaptureError:
+        pass  # the driver is shutting down, or the context is broken: what was loaded goes with it
