@@ -32,15 +32,20 @@ def options_of(options: Mapping[str, Any], outside: Collection[str], linkable: t
     return found
 
 
+_PLAIN = frozenset({bool, int, str, type(None)})
+
+
 def plain_options(options: Mapping[str, Any], outside: Collection[str]) -> Hashable:
     """Options that change the code, if nothing but switches, numbers and text are set; None otherwise."""
-    found = []
+    found: list[Any] = []
     for name, value in options.items():
-        if name in outside or (type(value) in (list, tuple) and not value):
+        if name in outside:
             continue
-        if value is not None and type(value) not in (bool, int, str):
+        kind = type(value)
+        if kind in _PLAIN:
+            found += (name, kind, value)
+        elif value or kind not in (list, tuple):
             return None
-        found.append((name, type(value), value))
     return tuple(found)
 
 

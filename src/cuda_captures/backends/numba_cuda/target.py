@@ -47,15 +47,16 @@ def likeness(argtypes: Any, options: Mapping[str, Any], outside: Collection[str]
     launch = launchconfig.current_launch_config()
     if launch is not None and launch._is_kernel_launch_config_sensitive():
         return None
-    if any(getattr(config, name, False) for name in DUMPS):
-        return None
+    for name in DUMPS:
+        if getattr(config, name, False):
+            return None
     plain = plain_options(options, outside)
     if plain is None:
         return None
     if cc is None:
         cc = _cc_of(_current_device())
-    switches = getattr(config, "CUDA_ENABLE_NRT", False), getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)
-    return argtypes, plain, tuple(cc), *map(bool, switches)
+    nrt, warn = getattr(config, "CUDA_ENABLE_NRT", False), getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)
+    return argtypes, plain, cc, bool(nrt), bool(warn)
 
 
 def _current_device() -> int:
