@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cuda_captures.contents import contents_of
 from cuda_captures.discovery import MISSING, AttributePlace, CellPlace, GlobalPlace, MemberPlace, Place
 from cuda_captures.storage import storage_check
 
@@ -67,9 +68,10 @@ def unchanged_predicate(
         if isinstance(array, np.ndarray):
             form = _form(array, f"c{number}", names)
             if holds():  # else another thread has just bound something else, or changed the form
+                names["contents_of"] = contents_of
                 names[f"r{number}"] = place.read
                 names[f"b_{number}"] = contents
-                same = f"(a := r{number}()) is wc{number}() and {form} and a.tobytes() == b_{number}"
+                same = f"(a := r{number}()) is wc{number}() and {form} and contents_of(a) == b_{number}"
                 tests.append(f"({same} or h{number}())")
                 continue
         tests.append(f"h{number}()")

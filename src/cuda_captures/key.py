@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from cuda_captures.contents import contents_of
 from cuda_captures.discovery import Capture, Discovery, Reached
 from cuda_captures.option_text import has_positions, options_text
 from cuda_captures.signature import ArraySignature, array_signature
@@ -128,7 +129,7 @@ def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons
     if form.dtype.hasobject:
         reasons.append(f"`{capture.place.name}`: it is a constant array of Python objects")
         return ""
-    return f"{form} contents {hashlib.blake2b(capture.value.tobytes(), digest_size=20).hexdigest()}"
+    return f"{form} contents {hashlib.blake2b(contents_of(capture.value), digest_size=20).hexdigest()}"
 
 
 def _capture_text(capture: Capture) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.code import Code, CodeTable, Use
+from cuda_captures.contents import contents_of
 from cuda_captures.default_arrays import warn_of_default_arrays
 from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
@@ -279,7 +280,7 @@ class Specialisations:
         if not isinstance(array, np.ndarray) or array.nbytes > CONSTANT_LIMIT or array.dtype.hasobject:
             return None
         if discovery.asks_for_constants or self._policy(capture.place.name, array) == "constant":
-            return array.tobytes()
+            return contents_of(array)
         return None
 
     def _policy(self, name: str, array: Any) -> Policy:

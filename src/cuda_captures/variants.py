@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.code import Code, Use
+from cuda_captures.contents import contents_of
 from cuda_captures.discovery import MISSING, Capture, Discovery, Place
 from cuda_captures.signature import ArraySignature
 from cuda_captures.spares import Spares, spares_of
@@ -85,7 +86,7 @@ class Constant:
         array = self.place.read()
         if not isinstance(array, np.ndarray) or self.signature(self.place.name, array) != self.form:
             return False
-        return array.tobytes() == self.contents
+        return contents_of(array) == self.contents
 
 
 def followed(capture: Capture) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType
 from typing import Any
 
+from cuda_captures.contents import contents_of
 from cuda_captures.discovery import discover
 from cuda_captures.key import array_signature
 from cuda_captures.seen_functions import known_codes
@@ -103,7 +104,7 @@ def meaning_now(dispatcher: Any, others: Mapping[int, FunctionType]) -> tuple[Ha
             layout = session.layouts.get(key)
             parts.append((key, signature if layout is None else signature.general(layout)))
             if policy == "constant":
-                parts.append(capture.value.tobytes())
+                parts.append(contents_of(capture.value))
         elif followed(capture):
             parts.append((key, value_token(capture)))
             held.append(capture.value)
