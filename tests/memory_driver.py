@@ -67,6 +67,7 @@ class MemoryDriver:
         self.events: dict[int, Point] = {}
         self.memory: dict[int, tuple[int, bytearray]] = {}  # by address: context, bytes
         self.page_locked: dict[int, Any] = {}
+        self.libraries: dict[int, int] = {}  # loaded machine code, with the context that it is for
         self.registered: dict[int, int] = {}
         self.foreign_registered: dict[int, int] = {}
         self.primary = {device: next(_context_ids) for device in range(devices)}
@@ -236,6 +237,18 @@ class MemoryDriver:
         pass
 
     # memory
+
+    def library_load(self, image: bytes) -> int:
+        library = self._handle()
+        self.libraries[library] = self._stack[-1]
+        return library
+
+    def library_kernel(self, library: int, name: str) -> int:
+        assert self.libraries[library] == self._stack[-1]
+        return library + 1
+
+    def library_unload(self, library: int) -> None:
+        assert self.libraries.pop(library) == self._stack[-1], "unloaded with another context current"
 
     def mem_alloc(self, nbytes: int) -> int:
         assert self.capture_mode_now == 2 or not self.capturing, "cuMemAlloc would invalidate a capture"
