@@ -12,6 +12,7 @@ import numpy as np
 import cuda_captures
 from benchmarks.pieces import Piece
 from benchmarks.timing import Figure, compared, device_time, interleaved
+from cuda_captures import backends
 
 CAPTURED, CONSTANTS, ARGUMENT, UPSTREAM = "captured", "captured, constant()", "argument", "upstream capture"
 CPP, CPP_COMPILED_IN, JIT = "CUDA C++", "CUDA C++, compiled in", "CuPy jit.rawkernel"
@@ -27,11 +28,13 @@ class Different(AssertionError):
 @contextmanager
 def captures_off() -> Iterator[None]:
     """The compiler as it is without this package; kernels that were compiled before keep their captures."""
+    were = backends.enabled()
     cuda_captures.disable()
     try:
         yield
     finally:
-        cuda_captures.enable()
+        if were:
+            cuda_captures.enable()
 
 
 def cupy() -> Any:

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 import cuda_captures
+from cuda_captures import backends
 from stress.kernels import factory
 from stress.machine import THREADS, Array, at_once
 from stress.subjects import Wrong, by_global
@@ -111,6 +112,7 @@ class Turmoil:
         left = iter(range(launching - 1, -1, -1))
         lock = threading.Lock()
         self._over = False
+        were = backends.enabled()
 
         def launch_all(index: int) -> None:
             try:
@@ -123,7 +125,7 @@ class Turmoil:
             works: list[Callable[[], object]] = [partial(launch_all, index) for index in range(launching)]
             at_once([*works, *[partial(self._until_over, work) for work in disturbing]])
         finally:
-            cuda_captures.enable()
+            (cuda_captures.enable if were else cuda_captures.disable)()
         for number, (launch, bind) in enumerate(self._kernels):
             table = table_of(100 + number)
             bind(table)

@@ -140,6 +140,13 @@ class Mirror:
         self._close_watch.atexit = False
         return found
 
+    def watch(self) -> None:
+        """Notice edits from now on, if that was left to the second launch; everything is sent once more."""
+        roots = self.roots
+        with self._lock:
+            if isinstance(self._watch, Unwatched) and roots and not self.superseded:
+                self._watch = self._watched(roots)
+
     def _unwatch(self) -> None:
         if self._close_watch is not None:
             self._close_watch()
@@ -226,8 +233,10 @@ class Mirror:
                 # would be sent from before it.
                 self._return_all(stream)
                 ranges = self._watch.poll()
-            again = isinstance(self._watch, Unwatched) and self._watch.was_sent
-            if again or locked_since(self._watch, self.start, ranges):
+            if isinstance(self._watch, Unwatched) and self._watch.was_sent:
+                self.watch()
+                ranges = self._watch.poll()
+            elif locked_since(self._watch, self.start, ranges):
                 self._unwatch()
                 self._watch = self._watched(self.roots)
                 ranges = self._watch.poll()

@@ -82,6 +82,8 @@ def acquire(array: Array, device: int, *, policy: str = "live", verify: bool = F
             return _acquire_mapped(bounds, root, context, present)
         for mirror in present:
             if mirror.policy == policy and mirror.covers(bounds) and mirror.verify == verify:
+                if watched and isinstance(mirror, Mirror):
+                    mirror.watch()
                 return mirror
         if policy == "snapshot":
             # Snapshots may overlap: a larger one made later would bring the edits that the first must not show.

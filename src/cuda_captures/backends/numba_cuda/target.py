@@ -15,6 +15,7 @@ from numba.cuda.descriptor import cuda_target
 from cuda_captures import device as cuda_device
 from cuda_captures.backends.key_options import plain_options
 from cuda_captures.discovery import Discovery
+from cuda_captures.errors import CaptureError
 
 
 @functools.lru_cache(maxsize=1)
@@ -54,7 +55,10 @@ def likeness(argtypes: Any, options: Mapping[str, Any], outside: Collection[str]
     if plain is None:
         return None
     if cc is None:
-        cc = _cc_of(_current_device())
+        try:
+            cc = _cc_of(_current_device())
+        except CaptureError:  # there is no driver; whoever needs one says so
+            return None
     nrt, warn = getattr(config, "CUDA_ENABLE_NRT", False), getattr(config, "ALWAYS_WARN_UNINIT_VAR", False)
     return argtypes, plain, cc, bool(nrt), bool(warn)
 
