@@ -1,8 +1,7 @@
 """Machine code that is loaded for one module instance, and unloaded with it.
 
-The driver's library is loaded and unloaded here, by the driver's own calls: cuda.core, from about 0.6 to 1.2 at least,
-keeps what it has loaded for the life of the process (seen on a device: 30 kB of host memory each), while earlier
-versions unload it.
+The driver's library is loaded and unloaded here, by the driver's own calls: cuda.core keeps what it has loaded for the
+life of the process (seen on a device: 30 kB of host memory each), or unloads it, by its version.
 """
 
 from __future__ import annotations

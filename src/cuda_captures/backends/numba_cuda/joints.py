@@ -47,7 +47,6 @@ JOINTS: tuple[Joint, ...] = (
         ("pyfunc", "sig", "device", "cc", "abi", "abi_info", "lto"),
     ),
     ("numba.cuda.typing.typeof", "typeof_impl.dispatch", ("cls",)),
-    ("cuda.core", "Kernel.from_handle", None),
     ("numba.cuda.cudadrv.driver", "CudaPythonModule", ("context", "object_code", "finalizer")),
     ("numba.cuda.core.caching", "Cache._index_key", ("self", "sig", "codegen")),
 )

@@ -17,6 +17,8 @@ from cuda_captures.session import Captured, current, refuse_constants_over_limit
 from cuda_captures.slots import Slot, definitions
 from cuda_captures.writes import Effects, keys_of
 
+KERNEL_OF = getattr(Kernel, "from_handle", None)  # a kernel of somebody else's library
+
 INVARIANT = re.compile(r", !invariant\.load ![0-9]+")
 
 
@@ -139,18 +141,18 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
 
         Not through the context's own table of modules, which has one entry per cubin object and keeps it for good:
         this module is unloaded when it is let go of.  Code with callbacks is loaded as upstream does, which hands them
-        its object, and stays.
+        its object, and stays; so is all code where cuda.core is of a version before 0.6, which can launch nothing else.
         """
         image = self._images.get(context.device.id)
         if image is None:
             image = self._images[context.device.id] = bytes(self.get_cubin().code)
         code: Any
-        if self._setup_functions or self._teardown_functions:
+        if KERNEL_OF is None or self._setup_functions or self._teardown_functions:
             code = ObjectCode.from_cubin(image)
             kernel = code.get_kernel(self._entry_name)
         else:
             code = MachineCode(image, self._entry_name)
-            kernel = Kernel.from_handle(code.kernel)
+            kernel = KERNEL_OF(code.kernel)
         callbacks = self._setup_functions or None, self._teardown_functions or None
         module = driver.CudaPythonModule(weakref.proxy(context), code, None, *callbacks)
         cufunc = Function(module, kernel, self._entry_name)
