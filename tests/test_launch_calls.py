@@ -149,7 +149,7 @@ for options in ({"debug": True, "opt": False}, {"shared_memory_carveout": 50}, {
 kernel = cuda.jit("void(float64[::1])")(body)
 say("bind")
 cuda_captures.bind(kernel[1, 32], out)
-say("attributes", *kernel.get_regs_per_thread().values(), *kernel.get_shared_mem_per_block().values())
+say("attributes", kernel.get_regs_per_thread(), kernel.get_shared_mem_per_block())
 """
     found = calls(library, "numba-cuda", body)
     assert sum(line[0] == "launch" for line in found) == 4
