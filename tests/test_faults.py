@@ -46,7 +46,7 @@ def test_these_are_all_calls(fake: MemoryDriver, faults: Faults, situation: str)
     case = SITUATIONS[situation](Memory(fake))
     faults.met.clear()
     case._launch(case._output)
-    maybe = {*WAITING, "host_alloc"}  # if there is page-locked memory of earlier launches
+    maybe = {*WAITING, "host_alloc", "event_create"}  # if there are page-locked memory and events of earlier launches
     assert set(faults.met) - maybe == set(CALLS[situation]) - maybe
     case.check(case.launch())
 
@@ -58,7 +58,10 @@ def test_a_launch_works_once_the_failure_is_over(
 ) -> None:
     if call == "mem_alloc":
         monkeypatch.setattr(arena, "LARGEST", 0)  # each copy has an allocation to itself
-    assert fail_each(Memory(fake), faults, situation, call, lasting)
+    if not fail_each(Memory(fake), faults, situation, call, lasting):
+        # An event of an earlier launch is used again if it is back by then, which is up to the collector.
+        assert call == "event_create"
+        assert situation != "first"
 
 
 @pytest.mark.parametrize("call", WAITING)
