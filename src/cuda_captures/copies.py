@@ -233,10 +233,8 @@ class Mirror:
                 # would be sent from before it.
                 self._return_all(stream)
                 ranges = self._watch.poll()
-            if isinstance(self._watch, Unwatched) and self._watch.was_sent:
-                self.watch()
-                ranges = self._watch.poll()
-            elif locked_since(self._watch, self.start, ranges):
+            again = isinstance(self._watch, Unwatched) and self._watch.was_sent
+            if again or locked_since(self._watch, self.start, ranges):
                 self._unwatch()
                 self._watch = self._watched(self.roots)
                 ranges = self._watch.poll()

@@ -36,6 +36,7 @@ __all__ = [
     "page_locked",
     "pointer_device",
     "relaxed_capture",
+    "release",
 ]
 
 _MEMORY_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
@@ -246,7 +247,7 @@ class DeviceBuffer:
         self.device = context.device
         self.context = context
         self._free: weakref.finalize[Any, DeviceBuffer] = weakref.finalize(
-            self, _free, self.address, context.id, context.device
+            self, release, "mem_free", self.address, context.id, context.device
         )
         self._free.atexit = False
 
@@ -260,11 +261,15 @@ class DeviceBuffer:
         self._free()
 
 
-def _free(address: int, context_id: int, device: int) -> None:
-    """Free device memory in the context that it came from; leave it when that context is gone.
+def release(call: str, handle: int, context_id: int, device: int) -> None:
+    """Give something back to the driver in the context that it came from; leave it when that context is gone.
 
-    A leak is better than freeing an address that by now belongs to somebody else, and a finalizer has nobody to
-    raise to.
+    A leak is better than giving back a handle that by now is somebody else's, and a finalizer has nobody to raise to.
+
+    Parameters
+    ----------
+    call
+        Of the driver, which takes the handle.
     """
     if driver.forked():
         return
@@ -272,9 +277,9 @@ def _free(address: int, context_id: int, device: int) -> None:
         with context_of(context_id, device) as alive:
             if alive:
                 with relaxed_capture():
-                    driver.calls.mem_free(address)
+                    getattr(driver.calls, call)(handle)
     except CaptureError:
-        pass  # the driver is shutting down, or the context is broken: its memory goes with it
+        pass  # the driver is shutting down, or the context is broken: what it holds goes with it
 
 
 @contextmanager

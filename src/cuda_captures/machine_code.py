@@ -11,7 +11,6 @@ from typing import Any
 
 from cuda_captures import device as cuda_device
 from cuda_captures import driver
-from cuda_captures.errors import CaptureError
 
 
 class MachineCode:
@@ -44,20 +43,8 @@ class MachineCode:
         context = cuda_device.current()
         with cuda_device.relaxed_capture():
             self.handle: int = driver.calls.library_load(image)
-        release: weakref.finalize[Any, MachineCode] = weakref.finalize(
-            self, _unload, self.handle, context.id, context.device
+        unload: weakref.finalize[Any, MachineCode] = weakref.finalize(
+            self, cuda_device.release, "library_unload", self.handle, context.id, context.device
         )
-        release.atexit = False
+        unload.atexit = False
         self.kernel: int = driver.calls.library_kernel(self.handle, entry)
-
-
-def _unload(library: int, context_id: int, device: int) -> None:
-    if driver.forked():
-        return
-    try:
-        with cuda_device.context_of(context_id, device) as alive:
-            if alive:
-                with cuda_device.relaxed_capture():
-                    driver.calls.library_unload(library)
-    except CaptureError:
-        pass  # the driver is shutting down, or the context is broken: what was loaded goes with it
