@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from llvmlite import ir
 
 WORD = ir.IntType(64)
-DIVIDING = frozenset({operator.mod, operator.imod, operator.floordiv, operator.ifloordiv})
 
 
 def divided(builder: Any, value: Any, typed: Any, divisor: int) -> tuple[Any, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +11,7 @@ from numba.cuda import types
 from numba.cuda.lowering import CUDALower
 from numba.cuda.target import CUDATargetContext
 
+from cuda_captures.backends.known_integers import DIVIDING, FLOORED, known_integer, narrow_divisor
 from cuda_captures.backends.refusals import refuse_writes
 from cuda_captures.session import Captured, current
 from cuda_captures.slots import Slot
@@ -20,7 +19,7 @@ from cuda_captures.writes import Effects, effects_of
 
 from .effects import DIALECT
 from .front_end import FRONT_END
-from .integers import DIVIDING, bound_special_registers, divided, next_in_range
+from .integers import bound_special_registers, divided, next_in_range
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
 WORD = ir.IntType(64)
@@ -130,39 +129,16 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
             bound_special_registers(self.function)
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
-        divisor = self.known_divisor(expr) if op in DIVIDING else None
+        divisor = self.known_divisor(expr) if op in DIVIDING and self.effects is not None else None
         if divisor is None:
             return super().lower_binop(resty, expr, op)
         quotient, remainder = divided(self.builder, self.loadvar(expr.lhs.name), self.typeof(expr.lhs.name), divisor)
-        result = quotient if op in (operator.floordiv, operator.ifloordiv) else remainder
-        return self.context.cast(self.builder, result, types.int64, resty)
+        return self.context.cast(self.builder, quotient if op in FLOORED else remainder, types.int64, resty)
 
     def known_divisor(self, expr: Any) -> int | None:
-        """The divisor of an integer of at most 32 bits, if it is known, positive and has at most 31."""
-        dividend, returned = self.typeof(expr.lhs.name), self.fndesc.calltypes[expr].return_type
-        if self.effects is None or not isinstance(dividend, types.Integer) or dividend.bitwidth > 32:
-            return None
-        divisor = self.known_integer(expr.rhs)
-        return divisor if returned == types.int64 and divisor is not None and 0 < divisor < 1 << 31 else None
-
-    def known_integer(self, variable: Any) -> int | None:
-        """What an integer is that does not change: a literal, a captured one, or the size of a captured array."""
-        typed = self.typeof(variable.name)
-        if isinstance(typed, types.IntegerLiteral):
-            return int(typed.literal_value)
-        try:
-            definition = self.func_ir.get_definition(variable)
-        except KeyError:  # it has several
-            return None
-        if getattr(definition, "op", None) != "getattr" or definition.attr != "size" or typed != types.intp:
-            return None
-        sizes = {self.size_of(one) for one in self.captured_in(definition.value)}
-        return sizes.pop() if len(sizes) == 1 else None
-
-    def size_of(self, captured: Captured) -> int | None:
-        """The elements of a captured array, if its shape is compiled in."""
-        assert captured.slot is not None
-        return None if captured.slot.general else math.prod(captured.signature.shape or ())
+        """The divisor of a division that 32 bits hold, if it is known."""
+        known = known_integer(types, self.func_ir, expr.rhs, self.typeof(expr.rhs.name), self.captured_in)
+        return narrow_divisor(types, self.typeof(expr.lhs.name), self.fndesc.calltypes[expr].return_type, known)
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
         if expr.op == "iternext" and self.effects is not None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from numba_cuda_mlir._mlir.dialects import arith, llvm, memref
 from numba_cuda_mlir._mlir.extras import types as mlir_types
 from numba_cuda_mlir.lowering_utilities import convert, index_of
-
-DIVIDING = frozenset({operator.mod, operator.imod, operator.floordiv, operator.ifloordiv})
 
 
 def divided_by(value: Any, typed: Any, divisor: int) -> tuple[Any, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from numba_cuda_mlir.lowering_utilities import RangeObject, memref_data_pointer
 from numba_cuda_mlir.mlir_lowering import MLIRLower
 from numba_cuda_mlir.numba_cuda.intrinsics import grid
 
+from cuda_captures.backends.known_integers import DIVIDING, FLOORED, known_integer, narrow_divisor
 from cuda_captures.backends.refusals import refuse_writes
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.session import Captured, current, refuse_constants_over_limit
@@ -23,7 +22,7 @@ from cuda_captures.writes import captured_in, effects_of
 
 from .effects import DIALECT
 from .front_end import FRONT_END, original
-from .integers import DIVIDING, divided_by, next_in_range, not_negative
+from .integers import divided_by, next_in_range, not_negative
 from .memrefs import divided, has_no_gaps, memref_of, without_gaps, word
 from .recorded import CONSTANTS, KEY, USES, Recorded, use_of
 
@@ -103,12 +102,12 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
                 not_negative(count)
 
     def lower_binop_expr_assign(self, target: Any, fn: Any, lhs: Any, rhs: Any) -> None:
-        divisor = self.known_divisor(target, lhs, rhs) if fn in DIVIDING else None
+        divisor = self.known_divisor(target, lhs, rhs) if fn in DIVIDING and self.recorded is not None else None
         if divisor is None:
             super().lower_binop_expr_assign(target, fn, lhs, rhs)
         else:
             quotient, remainder = divided_by(self.load_var(lhs), self.get_numba_type(lhs.name), divisor)
-            self.store_var(target, quotient if fn in (operator.floordiv, operator.ifloordiv) else remainder)
+            self.store_var(target, quotient if fn in FLOORED else remainder)
 
     def lower_iternext_expr_assign(self, target: Any, value: Any) -> None:
         iterated = self.load_var(value)
@@ -118,27 +117,14 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             self.store_var(target, next_in_range(iterated))
 
     def known_divisor(self, target: Any, dividend: Any, divisor: Any) -> int | None:
-        """The divisor of an integer of at most 32 bits, if it is known, positive and has at most 31."""
-        typed, returned = self.get_numba_type(dividend.name), self.get_numba_type(target.name)
-        if self.recorded is None or not isinstance(typed, types.Integer) or typed.bitwidth > 32:
-            return None
-        known = self.known_integer(divisor)
-        return known if returned == types.int64 and known is not None and 0 < known < 1 << 31 else None
+        """The divisor of a division that 32 bits hold, if it is known."""
+        known = known_integer(types, self.func_ir, divisor, self.get_numba_type(divisor.name), self.only_captured)
+        return narrow_divisor(types, self.get_numba_type(dividend.name), self.get_numba_type(target.name), known)
 
-    def known_integer(self, variable: Any) -> int | None:
-        """What an integer is that does not change: a literal, a captured one, or the size of a captured array."""
-        typed = self.get_numba_type(variable.name)
-        if isinstance(typed, types.IntegerLiteral):
-            return int(typed.literal_value)
-        try:
-            definition = self.func_ir.get_definition(variable)
-        except KeyError:  # it has several
-            return None
-        if getattr(definition, "op", None) != "getattr" or definition.attr != "size" or typed != types.intp:
-            return None
+    def only_captured(self, variable: Any) -> set[Captured]:
+        """The captured arrays that a variable may be; none if it may be anything else."""
         assert self.recorded is not None
-        sizes = {size_of(one) for one in self.recorded.effects.only_captured(definition.value.name)}
-        return sizes.pop() if len(sizes) == 1 else None
+        return self.recorded.effects.only_captured(variable.name)
 
     def captured_value(self, value: Any, typed: Any) -> Any:
         """The value of a captured array, or of a tuple with one somewhere in it."""
@@ -274,12 +260,6 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
                 symbol = operation.sym_name.value
                 if symbol in on_host and recorded.uses[symbol].signature.policy in ("live", "snapshot"):
                     operation.attributes[INVARIANT] = ir.UnitAttr.get()
-
-
-def size_of(captured: Captured) -> int | None:
-    """The elements of a captured array, if its shape is compiled in."""
-    general = captured.slot is not None and captured.slot.general
-    return None if general else math.prod(captured.signature.shape or ())
 
 
 NOT_COMPILED_IN = """\
