@@ -126,22 +126,29 @@ class Log:
         )
 
     def check(self, bounds: Mapping[str, int]) -> None:
-        """Compare every later point with the first one, after a tenth of the program.
+        """Compare the last third of the points with the first third, by the least that was held at any of them.
+
+        What is held goes up and down with what was rebound last; what leaks stays, and lifts the least.
 
         Parameters
         ----------
         bounds
-            By how much each thing that is held may have grown at most, at the end.
+            By how much each thing that is held may have grown at most.
 
         Raises
         ------
         Grown
             With everything that has grown by more.
         """
-        first, last = self.points[0], self.points[-1]
-        grown = {name: getattr(last, name) - getattr(first, name) for name in bounds}
+        third = max(len(self.points) // 3, 1)
+        least = [
+            {name: min(getattr(one, name) for one in points) for name in bounds}
+            for points in (self.points[:third], self.points[-third:])
+        ]
+        first, last = least
+        grown = {name: last[name] - first[name] for name in bounds}
         text = [
-            f"{name} grew by {grown[name]:,}, from {getattr(first, name):,} to {getattr(last, name):,}; "
+            f"{name} grew by {grown[name]:,}, from {first[name]:,} to {last[name]:,}; "
             f"at most {bound:,} were to be expected"
             for name, bound in bounds.items()
             if grown[name] > bound

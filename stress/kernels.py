@@ -24,8 +24,8 @@ BOUNDS = {
     "watches": 0,
     "pages": 0,
 }
-"""At most so much more after all kernels than after a tenth of them: one block a kernel of host memory, 4 MiB of the
-device's (whose driver takes it in pages of 2 MiB), and of all else nothing."""
+"""At most so much more in the last third of the kernels than in the first: one block a kernel of host memory, 4 MiB of
+the device's (whose driver takes it in pages of 2 MiB), and of all else nothing."""
 
 KEPT_BY_UPSTREAM = (
     "numba-cuda-mlir never lets go of a kernel, captures or not: its native launcher and its dispatcher hold each "

@@ -1,4 +1,4 @@
-"""Very many launches, with edits and rebinding in between: memory stays as it is after the first tenth."""
+"""Very many launches, with edits and rebinding in between: memory does not grow."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BOUNDS = {
     "watches": 12,
     "pages": 12,
 }
-"""At most so much more after all launches than after a tenth of them.
+"""At most so much more in the last third of all launches than in the first.
 
-Of host memory that is 18 bytes for each of 900,000 launches; a leak of one object in a hundred launches shows in the
+Of host memory that is 24 bytes for each of 700,000 launches; a leak of one object in a hundred launches shows in the
 blocks.  A kernel keeps up to 16 instances and may have fewer at a point: two for each of six kernels.
 """
 

@@ -101,6 +101,19 @@ def _reciprocal_roots() -> Iterable[str]:
         )
 
 
+REDUCTION = "device.red."
+_RED = re.compile(r"red\.global\.(\w+\.\w+) \[\$0\], \$1;")
+# What PTX names it, LLVM's operation, its type: from the PTX ISA, ``red``, and LLVM's reference, ``atomicrmw``.
+REDUCTIONS = (
+    *((f"add.u{bits}", "add", f"i{bits}") for bits in (32, 64)),
+    *((f"{name}.b{bits}", name, f"i{bits}") for name in ("and", "or", "xor") for bits in (32, 64)),
+    *((f"{name}.s{bits}", name, f"i{bits}") for name in ("max", "min") for bits in (32, 64)),
+    *((f"{name}.u{bits}", f"u{name}", f"i{bits}") for name in ("max", "min") for bits in (32, 64)),
+    ("add.f32", "fadd", "float"),
+    ("add.f64", "fadd", "double"),
+)
+
+
 def _atomics() -> Iterable[str]:
     for kind, size in (("float", "f32"), ("double", "f64")):
         yield (
@@ -111,6 +124,12 @@ def _atomics() -> Iterable[str]:
         yield (
             f"define linkonce_odr i32 @device.nvvm.atomic.load.{name}.32.p0i32(ptr %p, i32 %v) {{\n"
             f" %old = atomicrmw {operation} ptr %p, i32 %v monotonic\n ret i32 %old\n}}"
+        )
+    for name, operation, kind in REDUCTIONS:
+        yield (
+            f'define linkonce_odr void @"{REDUCTION}{name}"(i64 %address, {kind} %v) {{\n'
+            f" %p = inttoptr i64 %address to ptr\n"
+            f" %old = atomicrmw {operation} ptr %p, {kind} %v monotonic\n ret void\n}}"
         )
     for scope in ("cta", "gl", "sys"):  # threads run one after another, so memory is always in order
         yield f"define linkonce_odr void @device.nvvm.membar.{scope}() alwaysinline {{ ret void }}"
@@ -214,8 +233,11 @@ _DTYPES = {"s": "i", "u": "u", "f": "f"}
 _ROUND: dict[str, Callable[[Any], Any]] = {"rn": np.rint, "rz": np.trunc, "rm": np.floor, "rp": np.ceil}
 
 
-def conversion_name(assembly: str) -> str | None:
-    """The name of the callback for one line of PTX; None if there is none."""
+def function_name(assembly: str) -> str | None:
+    """The name of the function for one line of PTX; None if there is none."""
+    reduced = _RED.fullmatch(assembly)
+    if reduced is not None:
+        return f"{REDUCTION}{reduced[1]}"
     found = _CVT.fullmatch(assembly)
     if found is None or "f16" not in (found["to"], found["from"]):
         return None

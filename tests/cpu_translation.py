@@ -24,7 +24,7 @@ import llvmlite.binding as llvm
 from numba.cuda.cudadrv import nvvm
 
 from cpu_launcher import HARNESS, READ, WRITE, launcher
-from cpu_runtime import conversion_name, device_functions
+from cpu_runtime import device_functions, function_name
 
 DATA_LAYOUT = re.compile(r'^target (?:triple|datalayout) = ".*"\n', re.MULTILINE)
 DEBUG_CALL = re.compile(r'^ *call void @"?llvm\.dbg\..*\n', re.MULTILINE)
@@ -123,7 +123,7 @@ def prepared(text: str) -> str:
     declared: dict[str, str] = {}
 
     def call(found: re.Match[str]) -> str:
-        name = conversion_name(found["text"])
+        name = function_name(found["text"])
         if name is None:
             raise NotExecutable(f"the kernel has a line of PTX for which the CPU harness has nothing: {found['text']}")
         types = ", ".join(argument.split()[0] for argument in found["args"].split(",") if argument)

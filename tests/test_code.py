@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from generated import namespace
 from linking import constant_sections
 
 SIGNATURE = "void(int64[::1], float64[::1])"
@@ -153,3 +154,33 @@ def cuda_type(text: str) -> Any:
     from numba import float64
 
     return {"float64[::1]": float64[::1]}[text]
+
+
+ATOMICS = [
+    ("add", "int32", "add.u32"),
+    ("add", "uint64", "add.u64"),
+    ("add", "float32", "add.f32"),
+    ("add", "float64", "add.f64"),
+    ("max", "int32", "max.s32"),
+    ("min", "int64", "min.s64"),
+    ("and_", "int64", "and.b64"),
+    ("xor", "uint32", "xor.b32"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "instruction"), ATOMICS, ids=str)
+@pytest.mark.parametrize("used", [False, True])
+def test_an_atomic_operation_whose_result_nobody_uses_is_a_reduction(
+    cuda: Any, name: str, dtype: str, instruction: str, used: bool
+) -> None:
+    source = f"""
+        @cuda.jit
+        def kernel(where, out):
+            i = cuda.grid(1)
+            if i < out.size:
+                {"out[i] = " * used}cuda.atomic.{name}(state, where[i], 1)
+    """
+    kernel = namespace(source, cuda=cuda, state=np.zeros(100, dtype))["kernel"]
+    ptx = cuda_captures.explain(kernel, SIGNATURE).ptx
+    assert (f"red.global.{instruction}" in ptx) is not used, ptx
+    assert ("atom.global." in ptx) is used, ptx

@@ -48,10 +48,10 @@ def faults(machine: Gpu, compiler: str, monkeypatch: pytest.MonkeyPatch) -> Iter
 def numba_cuda(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda_captures.backends.numba_cuda import library, target
 
-    real, look_up, binding = library.MachineCode, target.driver.driver.cuLibraryGetGlobal, target.driver
+    real, look_up, binding = library.ModuleCode, target.driver.driver.cuLibraryGetGlobal, target.driver
 
-    def loaded(image: bytes, entry: str) -> Any:
-        return real(NO_CODE if faults.fails("load") else image, entry)
+    def loaded(image: bytes) -> Any:
+        return real(NO_CODE if faults.fails("load") else image)
 
     def failing(*arguments: Any) -> Any:
         if faults.fails("symbol"):
@@ -59,7 +59,7 @@ def numba_cuda(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
             raise faults.raised[-1]
         return look_up(*arguments)
 
-    monkeypatch.setattr(library, "MachineCode", loaded)
+    monkeypatch.setattr(library, "ModuleCode", loaded)
     monkeypatch.setattr(binding.driver, "cuLibraryGetGlobal", failing)
 
 

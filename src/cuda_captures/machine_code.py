@@ -20,15 +20,11 @@ class MachineCode:
     ----------
     image
         The cubin.
-    entry
-        Symbol of the kernel in it.
 
     Attributes
     ----------
     handle
         The driver's, of the library.
-    kernel
-        The driver's, of the kernel.
 
     Raises
     ------
@@ -39,7 +35,7 @@ class MachineCode:
     launches that are under way.  Not at interpreter exit, after ``fork`` in the child, or once the context is gone.
     """
 
-    def __init__(self, image: bytes, entry: str) -> None:
+    def __init__(self, image: bytes) -> None:
         context = cuda_device.current()
         with cuda_device.relaxed_capture():
             self.handle: int = driver.calls.library_load(image)
@@ -47,4 +43,14 @@ class MachineCode:
             self, cuda_device.release, "library_unload", self.handle, context.id, context.device
         )
         unload.atexit = False
-        self.kernel: int = driver.calls.library_kernel(self.handle, entry)
+
+    def kernel(self, symbol: str) -> int:
+        """The driver's handle of a kernel in it, which is good for as long as this is held.
+
+        Raises
+        ------
+        DriverError
+            If there is no such kernel.
+        """
+        kernel: int = driver.calls.library_kernel(self.handle, symbol)
+        return kernel

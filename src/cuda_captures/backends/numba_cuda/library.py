@@ -22,6 +22,15 @@ KERNEL_OF = getattr(Kernel, "from_handle", None)  # a kernel of somebody else's 
 INVARIANT = re.compile(r", !invariant\.load ![0-9]+")
 
 
+class ModuleCode(MachineCode):
+    """Machine code that answers as cuda.core's object does, which upstream's modules ask for kernels by name."""
+
+    def get_kernel(self, name: str) -> Any:
+        """A kernel of it, whatever its name: upstream's runtime for objects on the device has some in each module."""
+        assert KERNEL_OF is not None
+        return KERNEL_OF(self.kernel(name))
+
+
 class Function:
     """What a launch needs of upstream's loaded function, which also asks the driver for every attribute."""
 
@@ -149,10 +158,9 @@ class CaptureLibrary(CUDACodeLibrary):  # type: ignore[misc]
         code: Any
         if KERNEL_OF is None or self._setup_functions or self._teardown_functions:
             code = ObjectCode.from_cubin(image)
-            kernel = code.get_kernel(self._entry_name)
         else:
-            code = MachineCode(image, self._entry_name)
-            kernel = KERNEL_OF(code.kernel)
+            code = ModuleCode(image)
+        kernel = code.get_kernel(self._entry_name)
         callbacks = self._setup_functions or None, self._teardown_functions or None
         module = driver.CudaPythonModule(weakref.proxy(context), code, None, *callbacks)
         cufunc = Function(module, kernel, self._entry_name)

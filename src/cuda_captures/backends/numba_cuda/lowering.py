@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +21,10 @@ from cuda_captures.writes import Effects, effects_of
 from .effects import DIALECT
 from .front_end import FRONT_END
 from .integers import bound_special_registers, divided, next_in_range
+from .pointers import GLOBAL_SPACE, through_global
+from .reductions import read_in, without_results
 
-CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
+CONSTANT_SPACE = 4  # NVVM IR specification, address spaces
 WORD = ir.IntType(64)
 
 upstream_make_constant_array = CUDATargetContext.make_constant_array
@@ -158,6 +161,27 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
         self.builder.position_at_end(self.builder.block)  # which has grown behind the builder's back
         return lowered
 
+    def lower_assign(self, ty: Any, inst: Any) -> Any:
+        if not self.is_reduction(inst):
+            return super().lower_assign(ty, inst)
+        with self.emitted() as instructions:
+            lowered = super().lower_assign(ty, inst)
+        without_results(instructions)
+        self.builder.position_at_end(self.builder.block)
+        return lowered
+
+    def is_reduction(self, inst: Any) -> bool:
+        """Whether a function is called with a captured array, and nobody uses what it returns."""
+        call = inst.value
+        if getattr(call, "op", None) != "call" or not call.args or not self.captured_in(call.args[0]):
+            return False
+        return inst.target.name not in self.used
+
+    @functools.cached_property
+    def used(self) -> frozenset[str]:
+        """The variables of this function that are read."""
+        return frozenset(read_in(self.func_ir.blocks.values()))
+
     def lower_inst(self, inst: Any) -> Any:
         target = getattr(inst, "target", None)
         if type(inst).__name__ not in STORING or not self.captured_in(target):
@@ -196,19 +220,6 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
 
 LOADING = frozenset({"getitem", "static_getitem", "typed_getitem", "getattr"})
 STORING = frozenset({"SetItem", "StaticSetItem", "SetAttr"})
-
-
-def through_global(block: Any, instruction: Any, operand: int) -> None:
-    """Let an access go through a pointer to global memory.
-
-    Address arithmetic on integers, as numba does for strided arrays, hides from NVVM what the pointer was made from.
-    """
-    pointer = instruction.operands[operand]
-    if pointer.type.addrspace != 0:
-        return
-    cast = ir.CastInstr(block, "addrspacecast", pointer, pointer.type.pointee.as_pointer(GLOBAL_SPACE))
-    block.instructions.insert(block.instructions.index(instruction), cast)
-    instruction.operands[operand] = cast
 
 
 def on_stack(pointer: Any) -> bool:

@@ -16,11 +16,11 @@ from numba_cuda_mlir._mlir.extras import types as mlir_types
 from numba_cuda_mlir.mlir.util import find_ops
 
 from .address_arithmetic import drop_unsigned_promises
-from .lowering import GLOBAL_SPACE, INVARIANT, is_slot
+from .lowering import INVARIANT, is_slot
+from .reductions import reduce_unused
+from .slot_pointers import in_global_memory, slot_behind
 
 upstream_run_pre_codegen_patterns = optimization.run_pre_codegen_patterns
-
-POINTER_ARITHMETIC = frozenset({"llvm.getelementptr", "llvm.addrspacecast", "llvm.bitcast", "llvm.inttoptr"})
 
 # Instruction suffix, register constraint and type that is loaded, by what the program loads.
 LOADS = {
@@ -55,6 +55,7 @@ def run_pre_codegen_patterns(module: Any) -> Any:
                 replace(load)
             else:
                 load.attributes["invariant"] = ir.UnitAttr.get()
+    reduce_unused(module)
     return result
 
 
@@ -70,30 +71,6 @@ def chip_of(module: Any) -> str:
     return found.group(1)
 
 
-def slot_behind(pointer: Any) -> str | None:
-    """The slot that a pointer was made from by nothing but arithmetic; None for any other."""
-    while True:
-        operation = pointer.owner
-        if isinstance(operation, ir.Block):
-            return None
-        if operation.name in POINTER_ARITHMETIC:
-            pointer = operation.operands[0]
-        elif operation.name == "llvm.load":
-            return symbol_of(operation.operands[0])
-        else:
-            return None
-
-
-def symbol_of(address: Any) -> str | None:
-    """The symbol whose memory an address is in; None if it is not known."""
-    operation = address.owner
-    while not isinstance(operation, ir.Block) and operation.name == "llvm.getelementptr":
-        operation = operation.operands[0].owner
-    if isinstance(operation, ir.Block) or operation.name != "llvm.mlir.addressof":
-        return None
-    return str(operation.attributes["global_name"]).lstrip("@")
-
-
 def replace(load: Any) -> None:
     """Put PTX in the place of a load, if it loads what a register holds."""
     kind = load.results[0].type
@@ -101,7 +78,7 @@ def replace(load: Any) -> None:
     if pair is None and str(kind) not in LOADS:
         return
     with ir.InsertionPoint(load), load.location:
-        address = llvm.addrspacecast(llvm.PointerType.get(GLOBAL_SPACE), load.operands[0])
+        address = in_global_memory(load.operands[0])
         if pair is None:
             value = read_only_load(address, kind)
         else:  # two loads: a vector load would ask for more alignment than the type has
