@@ -18,7 +18,8 @@ from cuda_captures.instances import Instance
 from cuda_captures.interest import Interest
 from cuda_captures.watch import Watch
 
-POINTS = 10
+POINTS = 30
+PRINTED = 10
 
 
 class Grown(Exception):
@@ -88,7 +89,7 @@ def resident() -> int:
 
 
 class Log:
-    """Takes down what is held at :data:`POINTS` points of a program, and prints it.
+    """Takes down what is held at :data:`POINTS` points of a program, and prints it at :data:`PRINTED` of them.
 
     Parameters
     ----------
@@ -106,6 +107,7 @@ class Log:
         self._file = file
         self._began = time.perf_counter()
         self._at = {total * point // POINTS for point in range(1, POINTS + 1)}
+        self._printed = {total * point // PRINTED for point in range(1, PRINTED + 1)}
         self._names = [one.name for one in fields(Held)]
         self._print(what, "seconds", *self._names)
 
@@ -115,6 +117,8 @@ class Log:
             return False
         now = held(self._machine)
         self.points.append(now)
+        if number not in self._printed:
+            return True
         values = [getattr(now, name) for name in self._names]
         self._print(f"{number:,}", f"{time.perf_counter() - self._began:.1f}", *(f"{value:,}" for value in values))
         return True
@@ -126,7 +130,7 @@ class Log:
         )
 
     def check(self, bounds: Mapping[str, int]) -> None:
-        """Compare the last third of the points with the first third, by the least that was held at any of them.
+        """Compare the last third of the points with the third that follows the first tenth, by the least held at any.
 
         What is held goes up and down with what was rebound last; what leaks stays, and lifts the least.
 
@@ -140,12 +144,11 @@ class Log:
         Grown
             With everything that has grown by more.
         """
-        third = max(len(self.points) // 3, 1)
-        least = [
+        begun, third = len(self.points) // 10, max(len(self.points) // 3, 1)
+        first, last = (
             {name: min(getattr(one, name) for one in points) for name in bounds}
-            for points in (self.points[:third], self.points[-third:])
-        ]
-        first, last = least
+            for points in (self.points[begun : begun + third], self.points[-third:])
+        )
         grown = {name: last[name] - first[name] for name in bounds}
         text = [
             f"{name} grew by {grown[name]:,}, from {first[name]:,} to {last[name]:,}; "

@@ -46,7 +46,8 @@ def test_launches(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:
     log = launches.launches(memory, LAUNCHES, OFTEN, large=1 << 13)
     log.check({name: bound for name, bound in launches.BOUNDS.items() if name not in ("host", "device")})
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 1 + counting.POINTS + 1
+    assert len(printed) == 1 + counting.PRINTED + 1
+    assert len(log.points) == counting.POINTS
     assert printed[0].split() == ["launches", "seconds", *Held.__dataclass_fields__]
     assert printed[-1].startswith("flat: ")
     assert log.points[-1].instances > 16
