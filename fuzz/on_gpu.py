@@ -55,8 +55,7 @@ class GpuWorld(World):
     def on_device(self, array: Array) -> Any:
         if self.form == "argument":
             return super().on_device(array)
-        contiguous = array.flags.c_contiguous or array.flags.f_contiguous
-        made = self.cuda.to_device(array if contiguous else np.ascontiguousarray(array))
+        made = self.cuda.to_device(np.array(array, order="A"))  # to_device takes no odd strides, be it of one element
         self.arrays.append(lambda: made.copy_to_host().tobytes())
         return made
 
@@ -109,7 +108,7 @@ class _Laid:
         self.dtype = like.dtype
         self.__cuda_array_interface__ = {
             "shape": like.shape,
-            "strides": like.strides,
+            "strides": None if like.flags.c_contiguous else like.strides,  # then it is of NumPy's layout: one element
             "typestr": like.dtype if like.dtype.names else like.dtype.str,  # both compilers forget `descr`
             "data": (address, False),
             "version": 3,

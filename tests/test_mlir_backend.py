@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from backends_under_test import using
+from captured_kernels import CapturedKernel, types_of
 from cuda_captures import backends
 
 if "numba-cuda-mlir" not in backends.present():
@@ -24,6 +26,7 @@ if "numba-cuda-mlir" not in backends.present():
 
 from numba_cuda_mlir import cuda, tools
 from numba_cuda_mlir import types as mlir_types
+from numba_cuda_mlir.numba_cuda.misc.special import literal_unroll
 
 SIGNATURE = "void(float64[::1])"
 
@@ -234,3 +237,56 @@ def test_what_follows_a_launch_belongs_to_its_thread() -> None:
     assert configured._callbacks == []  # upstream's, which every instance has
     cuda_captures.enable()
     assert configured._callbacks == [print]
+
+
+def test_lists_that_the_compiler_evaluates_itself_are_not_captured() -> None:
+    from numba_cuda_mlir.cuda.experimental import consteval  # not in the module: it would be looked for in every kernel
+
+    items = ((0, [1, 2]), (1, [3]))
+
+    @cuda.jit
+    def kernel(out):
+        for index, values in consteval(items):
+            out[index] = consteval(values[0])
+
+    source = kernel.compile(SIGNATURE).metadata["transformed_source"]
+    assert "out[0] = 1" in source
+    assert "out[1] = 3" in source
+
+
+def test_code_can_be_inspected_without_naming_an_architecture() -> None:
+    kernel = kernel_of(np.arange(4.0))
+    kernel.compile(SIGNATURE)
+    (text,) = kernel.inspect_llvm().values()
+    assert "define" in text
+
+
+def test_layouts_of_arguments_are_not_relied_on() -> None:
+    """The compiler launches what it compiled for arrays of one layout with arrays of another one."""
+    table = np.arange(4.0)
+
+    def function(out):
+        i = cuda.grid(1)
+        for j in range(out.shape[1]):
+            out[i, j] = table[i]
+
+    with using("numba-cuda-mlir"):
+        kernel = CapturedKernel(function, types_of(np.zeros((4, 6))))
+        memory = np.zeros((4, 12))
+        kernel.launch(memory[:, ::2], block=4)
+    assert np.array_equal(memory[:, ::2], np.broadcast_to(table[:, None], (4, 6)))
+    assert not memory[:, 1::2].any()
+
+
+def test_values_of_one_tuple_with_arrays_of_several_dimensions_are_unrolled() -> None:
+    """Some passes of the compiler take only arrays that it knows to have no gaps."""
+    both = np.array([1.0, 0.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    @cuda.jit
+    def kernel(out):
+        i = 0
+        for one in literal_unroll(both):
+            out[i] = np.all(one)
+            i += 1  # noqa: SIM113 - unrolled by the compiler
+
+    assert compiled(kernel).metadata["cubin"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -269,6 +269,13 @@ def place_of(function: Any, name: str) -> Place | None:
     return place if may_hold_array(place.peek()) else None
 
 
+def is_named_in(code: CodeType, name: str) -> bool:
+    """Whether a function's author wrote a name; a compiler that rewrites source puts in names for values it knows."""
+    if name in code.co_names or name in code.co_freevars:
+        return True
+    return any(is_named_in(inner, name) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
 class CaptureInference:
     """Type inference that leaves captured arrays writable where the rule says so; to be put before a compiler's own.
 
@@ -280,7 +287,8 @@ class CaptureInference:
 
     def typeof_global(self: Any, inst: Any, target: Any, gvar: Any) -> None:
         function = self.front_end.original(self.func_id.func)
-        refuse_container(gvar, function)
+        if is_named_in(function.__code__, gvar.name):
+            refuse_container(gvar, function)
         if not captured_in(gvar.value):
             try:
                 super().typeof_global(inst, target, gvar)  # type: ignore[misc]

@@ -27,7 +27,6 @@ JOINTS: tuple[Joint, ...] = (
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_assign", ("self", "assign_inst")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_getattr_assign", ("self", "target", "value", "attr")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_getiter_expr_assign", ("self", "target", "value")),
-    ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_arg_assign", ("self", "target", "arg")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_call_expr_assign", ("self", "target", "fn", "args", "kws")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_binop_expr_assign", ("self", "target", "fn", "lhs", "rhs")),
     ("numba_cuda_mlir.mlir_lowering", "MLIRLower.lower_iternext_expr_assign", ("self", "target", "value")),

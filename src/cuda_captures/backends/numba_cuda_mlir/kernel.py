@@ -105,7 +105,8 @@ class CaptureKernel:
         """Look like a specialisation."""
         self.code = code
         product: Product = code.product
-        self.metadata = {**product.metadata, "targetoptions": self.toolchain.options}
+        chip = product.metadata["gpu_target"]["chip"]  # which upstream notes among the options when it compiles
+        self.metadata = {**product.metadata, "targetoptions": {**self.toolchain.options, "chip": chip}}
         if product.metadata.get("needs_nrt"):
             self.metadata["setup_callbacks"] = [_nrt_memsys_setup_callback]
         self.metadata.update(self.toolchain.extras.get(code, {}))

@@ -23,7 +23,7 @@ from cuda_captures.writes import captured_in, effects_of
 from .effects import DIALECT
 from .front_end import FRONT_END, original
 from .integers import divided_by, next_in_range, not_negative
-from .memrefs import divided, has_no_gaps, memref_of, without_gaps, word
+from .memrefs import divided, memref_of, word
 from .recorded import CONSTANTS, KEY, USES, Recorded, use_of
 
 CONSTANT_SPACE, GLOBAL_SPACE = 4, 1  # NVVM IR specification, address spaces
@@ -65,14 +65,6 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             self.store_var(assign_inst.target, self.captured_value(value.value, typed))
         else:
             super().lower_assign(assign_inst)
-
-    def lower_arg_assign(self, target: Any, arg: Any) -> None:
-        super().lower_arg_assign(target, arg)
-        if self.recorded is None or not self._is_kernel or self._debug_full:
-            return
-        typed = self.get_numba_type(target.name)
-        if has_no_gaps(typed) and self.var_assign_count.get(target.name, 0) <= 1:
-            self.varmap[target.name] = without_gaps(self.load_var(target), typed)
 
     def lower_getattr_assign(self, target: Any, value: Any, attr: str) -> None:
         typed = self.get_numba_type(value.name)
@@ -147,7 +139,8 @@ class CaptureLower(MLIRLower):  # type: ignore[misc]
             pointer, shape, strides = self.constant_of(captured)
         else:
             pointer, shape, strides = self.array_in_slot(captured, captured.slot)
-        return memref_of(self.get_mlir_type(captured.typed), pointer, shape, strides)
+        packed = captured.signature.layout == "C" and isinstance(captured.typed.dtype, types.Number)
+        return memref_of(self.get_mlir_type(captured.typed), pointer, shape, strides, packed)
 
     def array_in_slot(self, captured: Captured, slot: Slot) -> tuple[Any, list[Any], list[Any]]:
         """Pointer, shape and strides (in elements) of an array that is found through a slot.

@@ -44,7 +44,7 @@ def end() -> None:
     _enabling[0] = None
 
 
-def launch(self: Any, argtypes: Any, launch_args: Any, launch_values: Any = None) -> None:
+def launch(self: Any, argtypes: Any, launch_args: Any, launch_values: Any = None) -> Any:
     """Launch a configured kernel with arguments that are prepared.
 
     Parameters
@@ -60,15 +60,15 @@ def launch(self: Any, argtypes: Any, launch_args: Any, launch_values: Any = None
     if kernel is None:
         kernel = resolve(self, argtypes, launch_args, launch_args if launch_values is None else launch_values)
         if kernel is None:
-            upstream_launch(self, argtypes, launch_args, launch_values)
-            return
+            return upstream_launch(self, argtypes, launch_args, launch_values)
     if getattr(_threads, "binding", False):
         kernel.load(self, launch_args)
-        return
+        return None
     try:
         kernel.launch(self, launch_args)
     except RuntimeError as error:
         descriptor._raise_as_cuda_error(error)
+    return None
 
 
 def _callbacks_of_thread(self: Any) -> list[Any]:
@@ -120,7 +120,7 @@ def launched_last(marshaller: Any, argtypes: Any) -> CaptureKernel | None:
 def resolve(marshaller: Any, argtypes: Any, args: Sequence[Any], values: Sequence[Any]) -> CaptureKernel | None:
     """The kernel for argument types, compiled if there is none; None for a kernel without captures."""
     dispatcher = marshaller._dispatcher
-    if dispatcher is None or marshaller._available_launch_config is None:
+    if not isinstance(dispatcher, descriptor.MLIRDispatcher) or marshaller._available_launch_config is None:
         return None
     if _enabling[0] is not None and vars(dispatcher).get("_captures_seen") is not _enabling[0]:
         recompile_plain(dispatcher)

@@ -1,18 +1,20 @@
-"""Memrefs: made of a pointer, a shape and strides; and told what the layout of an argument says."""
+"""Memrefs, made of a pointer, a shape and strides."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba_cuda_mlir import types
 from numba_cuda_mlir._mlir import ir
-from numba_cuda_mlir._mlir.dialects import arith, builtin, llvm
+from numba_cuda_mlir._mlir.dialects import arith, builtin, llvm, memref
 from numba_cuda_mlir._mlir.extras import types as mlir_types
 from numba_cuda_mlir.lowering_utilities import memref_descriptor_type
 
 
-def memref_of(kind: Any, pointer: Any, shape: list[Any], strides: list[Any]) -> Any:
-    """A memref of a type, from its data pointer, its shape and its strides in elements."""
+def memref_of(kind: Any, pointer: Any, shape: list[Any], strides: list[Any], without_gaps: bool = False) -> Any:
+    """A memref of a type, from its data pointer, its shape and its strides in elements.
+
+    Of an array without gaps, in C order, the compiler is told so: some of its passes take no other arrays.
+    """
     descriptor = llvm.UndefOp(memref_descriptor_type(len(shape))).result
     for position, value in (
         ([0], pointer),
@@ -22,24 +24,16 @@ def memref_of(kind: Any, pointer: Any, shape: list[Any], strides: list[Any]) -> 
         *(([4, dimension], stride) for dimension, stride in enumerate(strides)),
     ):
         descriptor = inserted(descriptor, position, value)
-    return builtin.unrealized_conversion_cast([kind], [descriptor])
+    if not without_gaps or ir.MemRefType(kind).layout == identity(kind).layout:
+        return builtin.unrealized_conversion_cast([kind], [descriptor])
+    packed = builtin.unrealized_conversion_cast([identity(kind)], [descriptor])
+    return memref.cast(kind, packed)
 
 
-def has_no_gaps(typed: Any) -> bool:
-    """Whether the layout of an array says how it lies in memory; strides of what is no number may count bytes."""
-    array = isinstance(typed, types.Array) and typed.ndim > 0
-    return array and typed.layout in ("C", "F") and isinstance(typed.dtype, types.Number)
-
-
-def without_gaps(array: Any, typed: Any) -> Any:
-    """An array that is passed to a kernel, of which the compiler does not know what its layout says.
-
-    Its elements start where its memory does, and those along one axis follow each other.
-    """
-    axis = typed.ndim - 1 if typed.layout == "C" else 0
-    descriptor = builtin.unrealized_conversion_cast([memref_descriptor_type(typed.ndim)], [array])
-    descriptor = inserted(inserted(descriptor, [2], word(0)), [4, axis], word(1))
-    return builtin.unrealized_conversion_cast([array.type], [descriptor])
+def identity(kind: Any) -> Any:
+    """The type of memrefs without gaps, in C order."""
+    kind = ir.MemRefType(kind)
+    return ir.MemRefType.get(kind.shape, kind.element_type, memory_space=kind.memory_space)
 
 
 def inserted(descriptor: Any, position: list[int], value: Any) -> Any:
