@@ -376,7 +376,7 @@ def test_no_room_names_the_bytes_and_what_is_held() -> None:
     for fake in in_memory(capacity=1 << 20):
         held = np.zeros(100_000, np.uint8)
         mirror = acquire(held, 0)
-        mirror.users[fake] = "gather"
+        mirror.users.note(fake, "gather")
         wanted = np.zeros(1 << 20, np.uint8)
         with pytest.raises(OutOfDeviceMemory) as caught:
             acquire(wanted, 0)

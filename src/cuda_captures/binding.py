@@ -15,7 +15,6 @@ kernel, and small tables are sent without being watched.  With its second launch
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +67,7 @@ class Follower:
         self._settings = self.specialisations.settings
         self._lock = self.specialisations.lock
         self._bound: dict[int, Instance] = {}  # by context
-        self._instances: OrderedDict[Hashable, Instance] = OrderedDict()
+        self._instances: dict[Hashable, Instance] = {}  # the one used last at the end
         self._stays: tuple[Variant, list[Any]] | None = None  # what was captured first, where names are not followed
         self._tried = False  # whether there was a first launch, or a binding
         self._lent: Lent | None = None  # the copies that a launch on trial used
@@ -172,7 +171,7 @@ class Follower:
     def _let_go(self) -> None:
         """Forget the instances that were used longest ago, so that neither many nor large arrays are kept."""
         while len(self._instances) > INSTANCES:
-            self._instances.popitem(last=False)
+            del self._instances[next(iter(self._instances))]
         held = sum(instance.held_bytes for instance in self._instances.values())
         for key, instance in list(self._instances.items())[:-2]:  # names often alternate between two arrays
             if held <= HELD_BYTES:
@@ -190,7 +189,7 @@ class Follower:
         if instance.variant is not variant or not instance.serves(arrays) or not _unchanged(instance):
             del self._instances[key]
             return None
-        self._instances.move_to_end(key)
+        self._instances[key] = self._instances.pop(key)
         self._bound[id(context)] = instance
         return instance
 
@@ -263,7 +262,7 @@ class Follower:
             filled=filled,
         )
         for mirror in copies.values():
-            mirror.users[instance] = self.function.__name__
+            mirror.users.note(instance, self.function.__name__)
         return instance
 
     def _refuse_changed(self, variant: Variant, arrays: Sequence[Any]) -> None:
@@ -329,7 +328,7 @@ class Lent:
     def __init__(self, copies: Sequence[Any], user: str) -> None:
         self.copies = copies
         for mirror in copies:
-            mirror.users[self] = user
+            mirror.users.note(self, user)
 
 
 def _unchanged(instance: Instance) -> bool:

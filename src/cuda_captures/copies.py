@@ -10,6 +10,7 @@ The order of things at a launch, all under :data:`cuda_captures.mirrors.LAUNCH_L
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ from cuda_captures.noticing import Noticing, Once, Unwatched, locked_since, noti
 from cuda_captures.ordering import LEGACY, Ordering
 from cuda_captures.spans import Range
 from cuda_captures.staging import merged, staging
+from cuda_captures.users import Users
 
 GRAIN = 512  # a copy lies on the device as the host's bytes lie, modulo this: what is aligned there is aligned here
 
@@ -43,6 +45,13 @@ ELSEWHERE = (
     "the device copy is on device {device}, and the current context is of device {now}.\n"
     "Make the device of the launch current: `with cuda.gpus[{device}]: ...`."
 )
+
+
+def _array_gone(copy: weakref.ref[Mirror], _: Any) -> None:
+    """An array whose memory a copy is of goes; runs in whatever thread that happens."""
+    mirror = copy()
+    if mirror is not None:
+        mirror._lost()
 
 
 class Mirror:
@@ -108,19 +117,13 @@ class Mirror:
         self.verify = verify
         self.superseded = False
         self.uploads = self.uploaded = self.downloads = self.downloaded = 0  # times and bytes, for reports
-        self.users: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.users = Users()
         self._lock = threading.RLock()
         self._ordering = Ordering(context, self.start)
         self._launching = False
         self._unreturned: dict[int, tuple[Array, int]] = {}
-        this = weakref.ref(self)
-
-        def gone() -> None:
-            mirror = this()
-            if mirror is not None:
-                mirror._lost()
-
-        self._roots = tuple(Root(root, gone) for root in roots)
+        gone = functools.partial(_array_gone, weakref.ref(self))
+        self._roots = tuple([Root(root, gone) for root in roots])
         lead = self.start % GRAIN
         self._buffer = arena.allocate(lead + max(self.nbytes, 1), context)
         self._base = self._buffer.address + lead

@@ -112,7 +112,7 @@ class Root:
     array
         The root.
     gone
-        Called without arguments when the array goes, before its memory does, in whatever thread that happens.
+        Called with a dead reference when the array goes, before its memory does, in whatever thread that happens.
 
     Notes
     -----
@@ -121,9 +121,9 @@ class Root:
 
     __slots__ = ("_address", "_data", "_nbytes", "_reference", "start", "stop")
 
-    def __init__(self, array: Array, gone: Callable[[], object]) -> None:
+    def __init__(self, array: Array, gone: Callable[[Any], object]) -> None:
         self.start, self.stop = extent(array)
-        self._reference = weakref.ref(array, lambda _: gone())
+        self._reference = weakref.ref(array, gone)
         self._nbytes = array.nbytes
         self._address = address_of(array)
         # Reading the pointer where it lies takes 40 ns; asking NumPy for it more than 1 us.

@@ -17,6 +17,7 @@ from cuda_captures.device import Context, context_of, page_locked, relaxed_captu
 from cuda_captures.driver import DriverError
 from cuda_captures.errors import CaptureError, about
 from cuda_captures.extents import MOVED, Array, Extent, Root, extent
+from cuda_captures.users import Users
 from cuda_captures.watch import allow_pages, forbid_pages
 
 CANNOT_MAP = (
@@ -149,10 +150,10 @@ class MappedMirror:
         self.context = context
         self.device = context.device
         self.superseded = False
-        self.users: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.users = Users()
         this = weakref.ref(self)
 
-        def gone() -> None:
+        def gone(_: Any) -> None:
             mirror = this()
             if mirror is not None:
                 mirror.superseded = True

@@ -224,7 +224,7 @@ def memory() -> list[DeviceCopy]:
                 mirror.device,
                 mirror.policy,
                 mirror.way,
-                tuple(sorted(set(mirror.users.values()))),
+                tuple(sorted(set(mirror.users.names()))),
             )
             for mirror in _all()
         ]

@@ -80,7 +80,7 @@ class SlotBinding:
                 array = self.arrays[use.slot.symbol]
                 if isinstance(array, np.ndarray) and use.signature.memory == "host":
                     copy = mirrors.acquire(array, self.device, policy=use.signature.policy, verify=self.filling.verify)
-                    copy.users[self] = self.filling.function
+                    copy.users.note(self, self.filling.function)
                     copies[use.slot.symbol] = copy
                     address = copy.address_of(array)
                 else:

@@ -8,7 +8,6 @@ A kernel that a factory makes is told by its siblings, where these can tell: see
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -81,10 +80,10 @@ class Specialisations:
         self.lock = threading.RLock()
         self.last: Variant | None = None
         self.likeness: Hashable = None
-        self._variants: OrderedDict[Hashable, Variant] = OrderedDict()
+        self._variants: dict[Hashable, Variant] = {}  # the one used last at the end
         self._codes: dict[str, Code] = {}
         self._values: dict[Hashable, set[Hashable]] = {}
-        self._also: list[FunctionType] = []  # what only compiling has come to, such as implementations of overloads
+        self._also: tuple[FunctionType, ...] = ()  # what only compiling has come to, such as overloads
         self._checked_names = False
         self.kept = 0  # times that a new meaning of the names had its specialisation already
         self.sources: dict[int, str] = {}  # by the code's number, so that no code is kept
@@ -158,7 +157,7 @@ class Specialisations:
         token = self._token(discovery, layouts, contents)
         variant = self._variants.get(token)
         if variant is not None:
-            self._variants.move_to_end(token)
+            self._variants[token] = self._variants.pop(token)
             self.kept += 1
             variant.frozen = frozen_of(discovery, variant.arrays)  # equal ones may be other objects now
         else:
@@ -204,7 +203,7 @@ class Specialisations:
     def _keep(self, token: Hashable, variant: Variant) -> None:
         self._variants[token] = variant
         while len(self._variants) > VARIANTS:
-            self._variants.popitem(last=False)
+            del self._variants[next(iter(self._variants))]
         code = variant.code
         if code.key is not None:
             self._codes[code.key.digest] = code  # kept: coming back to a value compiles nothing
@@ -249,7 +248,7 @@ class Specialisations:
         warn_of_default_arrays(discovery)
         code = self.toolchain.compile(session)
         if session.seen.others:  # found by nothing else; followed from now on
-            self._also += session.seen.others
+            self._also = (*self._also, *session.seen.others)
             code.why_private = (*code.why_private, *map(why_not_shared, session.seen.others))
         return code
 

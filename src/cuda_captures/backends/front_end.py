@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -269,11 +269,11 @@ def place_of(function: Any, name: str) -> Place | None:
     return place if may_hold_array(place.peek()) else None
 
 
-def is_named_in(code: CodeType, name: str) -> bool:
-    """Whether a function's author wrote a name; a compiler that rewrites source puts in names for values it knows."""
-    if name in code.co_names or name in code.co_freevars:
-        return True
-    return any(is_named_in(inner, name) for inner in code.co_consts if isinstance(inner, CodeType))
+def is_put_in(name: str, made: Any, written: Any) -> bool:
+    """Whether a compiler that rewrote a function's source put a name in, for a value that it evaluated itself."""
+    if made is written or name in written.__code__.co_freevars:
+        return False
+    return name in made.__globals__ and name not in written.__globals__
 
 
 class CaptureInference:
@@ -287,7 +287,7 @@ class CaptureInference:
 
     def typeof_global(self: Any, inst: Any, target: Any, gvar: Any) -> None:
         function = self.front_end.original(self.func_id.func)
-        if is_named_in(function.__code__, gvar.name):
+        if not is_put_in(gvar.name, self.func_id.func, function):
             refuse_container(gvar, function)
         if not captured_in(gvar.value):
             try:
