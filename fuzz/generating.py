@@ -120,6 +120,8 @@ class Generator:
         layout = rng.choice(("C", "C", "C", *(one for one in LAYOUTS if one not in self.lacking.layouts)))
         if policy == "device":
             dtype, layout = rng.choice(NUMBERS), rng.choice(("C", "F", "gapped", "negative", "permuted"))
+        if policy == "constant" and layout == "repeated":  # is laid out anew, which its argument form is not
+            policy = "live"
         target = Target(self.new("t"), dtype, shape, layout, policy)
         self.put("module", f"{target.name} = lay({dtype!r}, {shape}, {layout!r}, {rng.randrange(1000)})")
         self.targets.append(target)
