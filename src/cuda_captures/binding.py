@@ -261,7 +261,7 @@ class Follower:
             spares=variant.spares,
             filled=filled,
         )
-        for mirror in copies.values():
+        for mirror in () if on_trial else copies.values():
             mirror.users.note(instance, self.function.__name__)
         return instance
 

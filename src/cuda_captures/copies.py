@@ -10,7 +10,6 @@ The order of things at a launch, all under :data:`cuda_captures.mirrors.LAUNCH_L
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -45,13 +44,6 @@ ELSEWHERE = (
     "the device copy is on device {device}, and the current context is of device {now}.\n"
     "Make the device of the launch current: `with cuda.gpus[{device}]: ...`."
 )
-
-
-def _array_gone(copy: weakref.ref[Mirror], _: Any) -> None:
-    """An array whose memory a copy is of goes; runs in whatever thread that happens."""
-    mirror = copy()
-    if mirror is not None:
-        mirror._lost()
 
 
 class Mirror:
@@ -122,8 +114,7 @@ class Mirror:
         self._ordering = Ordering(context, self.start)
         self._launching = False
         self._unreturned: dict[int, tuple[Array, int]] = {}
-        gone = functools.partial(_array_gone, weakref.ref(self))
-        self._roots = tuple([Root(root, gone) for root in roots])
+        self._roots = tuple([Root(root, self) for root in roots])
         lead = self.start % GRAIN
         self._buffer = arena.allocate(lead + max(self.nbytes, 1), context)
         self._base = self._buffer.address + lead
@@ -211,7 +202,7 @@ class Mirror:
         for root in self._roots:
             held.append(root.alive())
             if held[-1] is None:
-                self._lost()
+                self.lost()
                 return
         with self._lock:
             ranges = self._watch.poll()
@@ -314,13 +305,13 @@ class Mirror:
                 _, count = self._unreturned.get(id(array), (array, 0))
                 self._unreturned[id(array)] = array, count + 1
         if self.superseded:
-            self._lost()
+            self.lost()
 
     def unused(self) -> None:
         """Note that the launch that :meth:`refresh` was for is not made."""
         self._launching = False
         if self.superseded:
-            self._lost()
+            self.lost()
 
     def copy_back(self, array: Array, stream: int, owner: Any = None) -> None:
         """Wait for a stream, then put what its kernels wrote into an array's elements.
@@ -399,7 +390,7 @@ class Mirror:
 
     # when it goes
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
         """Look whether the memory is still there; runs in whatever thread an array goes."""
         living = [root for root in self._roots if root.alive() is not None]
         if covered((self.start, self.stop), [(root.start, root.stop) for root in living]) and living:

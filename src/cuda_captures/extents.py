@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -104,26 +104,36 @@ def _packed(dtype: np.dtype[Any]) -> bool:
     return sum(part.itemsize for part in parts) == dtype.itemsize and all(map(_packed, parts))
 
 
-class Root:
+class Holder(Protocol):
+    """Who holds a root."""
+
+    def lost(self) -> None:
+        """Told when the array goes, before its memory does, in whatever thread that happens."""
+
+
+class Root(weakref.ref[Array]):
     """An array that keeps memory alive, held weakly.
 
     Parameters
     ----------
     array
         The root.
-    gone
-        Called with a dead reference when the array goes, before its memory does, in whatever thread that happens.
+    holder
+        Told when the array goes; held weakly.
 
     Notes
     -----
     Immutable; any thread may use it.
     """
 
-    __slots__ = ("_address", "_data", "_nbytes", "_reference", "start", "stop")
+    __slots__ = ("_address", "_data", "_holder", "_nbytes", "start", "stop")
 
-    def __init__(self, array: Array, gone: Callable[[Any], object]) -> None:
+    def __new__(cls, array: Array, holder: Holder) -> Root:
+        return super().__new__(cls, array, _gone)
+
+    def __init__(self, array: Array, holder: Holder) -> None:
         self.start, self.stop = extent(array)
-        self._reference = weakref.ref(array, gone)
+        self._holder = weakref.ref(holder)
         self._nbytes = array.nbytes
         self._address = address_of(array)
         # Reading the pointer where it lies takes 40 ns; asking NumPy for it more than 1 us.
@@ -132,8 +142,14 @@ class Root:
 
     def alive(self) -> Array | None:
         """The array, if it is still there and its memory is where it was (``ndarray.resize`` may move it)."""
-        array = self._reference()
+        array = self()
         if array is None or array.nbytes != self._nbytes:
             return None
         address = self._data.value if self._data is not None else array.__array_interface__["data"][0]
         return array if address == self._address else None
+
+
+def _gone(root: Any) -> None:
+    holder = root._holder()
+    if holder is not None:
+        holder.lost()

@@ -151,15 +151,7 @@ class MappedMirror:
         self.device = context.device
         self.superseded = False
         self.users = Users()
-        this = weakref.ref(self)
-
-        def gone(_: Any) -> None:
-            mirror = this()
-            if mirror is not None:
-                mirror.superseded = True
-                mirror._let_go()
-
-        self._root = Root(root, gone)
+        self._root = Root(root, self)
         try:
             held = _register(bounds, context)
         except CaptureError as error:
@@ -171,6 +163,11 @@ class MappedMirror:
             self._let_go()
             raise CaptureError(CANNOT_MAP.format(nbytes=self.nbytes, why="its pages lie apart on the device"))
         self._shift: int = offsets.pop()
+
+    def lost(self) -> None:
+        """The array goes; runs in whatever thread that happens."""
+        self.superseded = True
+        self._let_go()
 
     @property
     def roots(self) -> list[Array]:

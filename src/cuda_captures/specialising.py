@@ -147,6 +147,7 @@ class Specialisations:
             return None
         if any(self.form(use, place, place.peek()) is None for use, place in variant.arrays):
             return None
+        self.likeness = sibling.likeness  # which is equal, and so is not held twice
         self._keep(AS_A_SIBLING, variant)
         self.sources.setdefault(variant.code.number, "process")
         SIBLINGS.tell(self)

@@ -12,7 +12,6 @@ from typing import Any
 from numba.cuda import types
 from numba.cuda.core import sigutils
 from numba.cuda.core.compiler_lock import global_compiler_lock
-from numba.cuda.cudadrv import devices
 from numba.cuda.cudadrv.linkable_code import LinkableCode
 from numba.cuda.dispatcher import _Kernel
 from numba.cuda.dispatcher import get_current_device as upstream_get_current_device
@@ -127,14 +126,14 @@ class CaptureKernel(UpstreamKernel):  # type: ignore[misc, valid-type]
 
     def bound(self, stream: int | None = None, context: Any = None) -> Instance:
         """The module instance for what the names mean now, in the current context; made if there is none."""
-        instance = self.follower.rebind(context or devices.get_context(), stream)
+        instance = self.follower.rebind(context or target.current_context(), stream)
         if instance.launchable.code is not self.code:
             self._adopt(instance.launchable.code)
         return instance
 
     def launch(self, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> None:
         """Launch with captured names meaning what they mean now."""
-        context = devices.get_context()
+        context = target.current_context()
         instance = self.follower.current(context)
         if instance is None:
             instance = self.bound(0 if stream is target.default_stream else target.stream_handle(stream), context)

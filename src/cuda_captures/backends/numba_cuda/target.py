@@ -109,6 +109,24 @@ def with_default_stream(configured: Any) -> Any:
     return configured
 
 
+_contexts: dict[int, Any] = {}  # upstream's, by the driver's identifier, which is never used twice; a handful, for good
+
+
+def current_context() -> Any:
+    """Upstream's object of the current context, which it takes longer to find; made if there is none yet."""
+    try:
+        here = cuda_device.current()
+    except cuda_device.DriverError:  # this thread has none
+        return devices.get_context()
+    known = _contexts.get(here.id)
+    if known is not None and known.device.primary_context is known:  # it was not reset
+        return known
+    found = devices.get_context()
+    if found.device.primary_context is found and int(found.handle) == here.handle:
+        _contexts[here.id] = found
+    return found
+
+
 def stream_handle(stream: Any) -> int:
     """The driver's handle of a stream as a launch has it."""
     return int(getattr(stream, "handle", stream) or 0)
