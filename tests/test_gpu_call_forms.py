@@ -254,3 +254,32 @@ def test_a_declared_function(cuda: Any, compiler: str, table: np.ndarray, where:
     assert np.array_equal(launched(kernel, where), 2 * table[where])
     table[where[0]] = 7
     assert np.array_equal(launched(kernel, where), 2 * table[where])
+
+
+def test_arguments_of_several_layouts(cuda: Any) -> None:
+    """One compilation may serve several, as numba-cuda-mlir's do."""
+    table = np.arange(8.0)
+
+    @cuda.jit
+    def kernel(out):
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            for j in range(out.shape[1]):
+                out[i, j] = table[i] + 100 * j
+
+    for part in ((), np.s_[::2], np.s_[:, ::3], np.s_[1:5, 2:4], np.s_[:, 5:6]):
+        memory = cuda.to_device(np.full((8, 9), -1.0))
+        expected = np.full((8, 9), -1.0)
+        kernel[1, 32](memory[part] if part else memory)
+        view = expected[part] if part else expected
+        view[:] = table[: view.shape[0], None] + 100 * np.arange(view.shape[1])
+        assert np.array_equal(memory.copy_to_host(), expected), part
+
+
+def test_parts_of_device_arrays_are_assigned_by_the_compilers_own_kernels(cuda: Any) -> None:
+    array = np.arange(35.0).reshape(5, 7)
+    on_device = cuda.to_device(array)
+    for part, value in ((np.s_[2], 1.0), (np.s_[:, 2], 500.0), (np.s_[1:4, 3:5], 7.0), (np.s_[::2, ::3], -1.0)):
+        array[part] = value
+        on_device[part] = value
+        assert np.array_equal(on_device.copy_to_host(), array), part
