@@ -102,7 +102,7 @@ def _reciprocal_roots() -> Iterable[str]:
 
 
 REDUCTION = "device.red."
-_RED = re.compile(r"red\.global\.(\w+\.\w+) \[\$0\], \$1;")
+_RED = re.compile(r"red(?:\.relaxed\.sys)?\.global\.(\w+\.\w+) \[\$0\], \$1;")
 # What PTX names it, LLVM's operation, its type: from the PTX ISA, ``red``, and LLVM's reference, ``atomicrmw``.
 REDUCTIONS = (
     *((f"add.u{bits}", "add", f"i{bits}") for bits in (32, 64)),

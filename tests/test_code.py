@@ -184,3 +184,72 @@ def test_an_atomic_operation_whose_result_nobody_uses_is_a_reduction(
     ptx = cuda_captures.explain(kernel, SIGNATURE).ptx
     assert (f"red.global.{instruction}" in ptx) is not used, ptx
     assert ("atom.global." in ptx) is used, ptx
+
+
+@pytest.mark.parametrize("options", [{"debug": True, "opt": False}, {"lineinfo": True}, {"lto": True}], ids=str)
+def test_unused_atomics_compile_with_every_option(cuda: Any, options: dict[str, bool]) -> None:
+    state, values = np.zeros(100, np.int32), np.zeros(100)
+
+    @cuda.jit(**options)
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            cuda.atomic.add(state, where[i], 1)
+            cuda.atomic.add(values, where[i], out[i])
+            found = cuda.atomic.max(state, where[i], i)
+            found = cuda.atomic.min(state, where[i], i)
+            out[i] = found
+
+    assert cuda_captures.explain(kernel, SIGNATURE).cubin
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES, ids=str)
+def test_a_reduction_has_the_scope_of_the_operation(cuda: Any, cc: tuple[int, int]) -> None:
+    state, values = np.zeros(100, np.int32), np.zeros(100)
+
+    def ptx(statements: str) -> str:
+        source = f"""
+            @cuda.jit
+            def kernel(where, out):
+                i = cuda.grid(1)
+                {statements}
+        """
+        kernel = namespace(source, cuda=cuda, state=state, values=values)["kernel"]
+        return str(cuda_captures.explain(kernel, SIGNATURE, cc).ptx)
+
+    for name, kind in (("state", "u32"), ("values", "f64")):
+        used = ptx(f"out[i] = cuda.atomic.add({name}, where[i], 1)")
+        unused = ptx(f"cuda.atomic.add({name}, where[i], 1)")
+        system = f"atom.relaxed.sys.global.add.{kind}" in used
+        assert ("red.relaxed.sys.global.add" if system else f"red.global.add.{kind}") in unused, (used, unused)
+
+
+def test_atomics_inside_of_what_is_called_are_left_alone(compiler: str, cuda: Any) -> None:
+    if compiler != "numba-cuda":
+        pytest.skip("intrinsics of numba-cuda's kind")
+    from numba.cuda import types
+    from numba.cuda.extending import intrinsic
+
+    @intrinsic
+    def ticket(context, array, out, index):
+        def lower(context, builder, signature, arguments):
+            of_array, of_out = (
+                context.make_array(kind)(context, builder, value)
+                for kind, value in zip(signature.args[:2], arguments[:2], strict=True)
+            )
+            before = builder.atomic_rmw("add", of_array.data, of_array.data.type.pointee(1), "monotonic")
+            builder.store(builder.sitofp(before, of_out.data.type.pointee), builder.gep(of_out.data, [arguments[2]]))
+
+        return types.void(array, out, index), lower
+
+    state = np.zeros(100, np.int32)
+
+    @cuda.jit
+    def kernel(where, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            ticket(state, out, i)
+
+    ptx = cuda_captures.explain(kernel, SIGNATURE).ptx
+    assert "atom." in ptx
+    assert "red." not in ptx

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
+from cuda_captures import users as module
 from cuda_captures.users import Users
 
 
@@ -41,3 +42,13 @@ def test_none_is_lost_between_threads() -> None:
     for thread in threads:
         thread.join()
     assert len(users.names()) == 16_000
+
+
+def test_nobody_waits_for_another_thread() -> None:
+    users, there = Users(), [User() for _ in range(100)]
+    with module._lock:  # as a thread has it in which a finalizer runs
+        thread = threading.Thread(target=lambda: [users.note(user, "one") for user in there])
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert len(users.names()) == 100

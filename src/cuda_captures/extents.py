@@ -132,13 +132,16 @@ class Root(weakref.ref[Array]):
         return super().__new__(cls, array, _gone)
 
     def __init__(self, array: Array, holder: Holder) -> None:
-        self.start, self.stop = extent(array)
         self._holder = weakref.ref(holder)
+        self.start, self.stop = extent(array)
         self._nbytes = array.nbytes
         self._address = address_of(array)
         # Reading the pointer where it lies takes 40 ns; asking NumPy for it more than 1 us.
         data = ctypes.c_size_t.from_address(id(array) + _DATA_POINTER)
         self._data = data if data.value == self._address else None
+
+    __eq__ = object.__eq__  # a reference's compare what they refer to, which arrays do one element at a time
+    __hash__ = object.__hash__
 
     def alive(self) -> Array | None:
         """The array, if it is still there and its memory is where it was (``ndarray.resize`` may move it)."""

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-_lock = threading.RLock()  # of all tables: held for an instant
+_lock = threading.RLock()  # nobody waits for it: a finalizer may run while it is held, and bind a kernel
 
 
 def _unlock() -> None:
@@ -42,15 +42,19 @@ class Users:
         """Note somebody, who may be known already."""
         noted = _User(user)
         noted.name = name
-        with _lock:
-            self._known.append(noted)
-            if len(self._known) > self._limit:
-                self._known = self._living()
+        self._known.append(noted)
+        if len(self._known) > self._limit and _lock.acquire(blocking=False):
+            try:
+                count = len(self._known)
+                self._known[:count] = _living(self._known[:count])  # others may append meanwhile
                 self._limit = max(16, 2 * len(self._known))
+            finally:
+                _lock.release()
 
     def names(self) -> list[str]:
         """The name of each user that is still there."""
-        return [user.name for user in self._living()]
+        return [user.name for user in _living(self._known.copy())]
 
-    def _living(self) -> list[_User]:
-        return list({id(there): one for one in self._known if (there := one()) is not None}.values())
+
+def _living(users: list[_User]) -> list[_User]:
+    return list({id(there): one for one in users if (there := one()) is not None}.values())

@@ -2,8 +2,10 @@
 
 The driver's assembler makes a reduction of an atomic operation by itself where it sees that the address is a kernel's
 parameter, and not where the address comes from a slot or is a number: a histogram took 1.29 times as long as with its
-bins as an argument (H200, ``ATOMG`` in place of ``REDG``).  PTX ISA, ``red``: the same operation without a result, with
-the same order of memory accesses.
+bins as an argument (H200, ``ATOMG`` in place of ``REDG``).  PTX ISA, ``red``: the same operation without a result.
+
+Both compilers leave the scope of integer operations open, which NVVM takes for the device below compute capability 10.0
+and for the system from there on.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _INTEGERS = {
 _REDUCTIONS = {**_INTEGERS, "fadd": {"float": "add.f32", "double": "add.f64"}}
 
 
-def reduction(operation: str, kind: str) -> tuple[str, str] | None:
+def reduction(operation: str, kind: str, cc: tuple[int, int]) -> tuple[str, str] | None:
     """A line of PTX and the constraints of its operands: the address in global memory, as an integer, and the value.
 
     Parameters
@@ -32,6 +34,8 @@ def reduction(operation: str, kind: str) -> tuple[str, str] | None:
         As LLVM's ``atomicrmw`` names it.
     kind
         LLVM's type of the value.
+    cc
+        Compute capability to compile for.
 
     Returns
     -------
@@ -40,4 +44,5 @@ def reduction(operation: str, kind: str) -> tuple[str, str] | None:
     instruction = _REDUCTIONS.get(operation, {}).get(kind)
     if instruction is None:
         return None
-    return f"red.global.{instruction} [$0], $1;", f"l,{CONSTRAINTS[kind]},~{{memory}}"
+    scope = ".relaxed.sys" if operation in _INTEGERS and cc >= (10, 0) else ""
+    return f"red{scope}.global.{instruction} [$0], $1;", f"l,{CONSTRAINTS[kind]},~{{memory}}"

@@ -22,7 +22,7 @@ from .effects import DIALECT
 from .front_end import FRONT_END
 from .integers import bound_special_registers, divided, next_in_range
 from .pointers import GLOBAL_SPACE, through_global
-from .reductions import read_in, without_results
+from .reductions import ATOMICS, read_in, without_result
 
 CONSTANT_SPACE = 4  # NVVM IR specification, address spaces
 WORD = ir.IntType(64)
@@ -166,14 +166,17 @@ class CaptureLower(CUDALower):  # type: ignore[misc]
             return super().lower_assign(ty, inst)
         with self.emitted() as instructions:
             lowered = super().lower_assign(ty, inst)
-        without_results(instructions)
+        lowered = without_result(instructions, lowered, self.flags.compute_capability)
         self.builder.position_at_end(self.builder.block)
         return lowered
 
     def is_reduction(self, inst: Any) -> bool:
-        """Whether a function is called with a captured array, and nobody uses what it returns."""
+        """Whether an atomic operation is on a captured array, and nobody uses what it returns."""
         call = inst.value
         if getattr(call, "op", None) != "call" or not call.args or not self.captured_in(call.args[0]):
+            return False
+        called = getattr(self.typeof(call.func.name), "typing_key", None)
+        if called not in ATOMICS or (self.flags.debuginfo and not self.flags.dbg_directives_only):
             return False
         return inst.target.name not in self.used
 

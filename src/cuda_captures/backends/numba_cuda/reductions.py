@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from llvmlite import ir
+from numba.cuda import stubs
 
 from cuda_captures.backends.reductions import reduction
 
 from .pointers import through_global
 
 WORD = ir.IntType(64)
+NAMES = ("add", "and_", "or_", "xor", "max", "min", "nanmax", "nanmin")
+ATOMICS = frozenset(getattr(stubs.atomic, name) for name in NAMES)  # those whose lowering may be one atomic operation
 ADDITION = "llvm.nvvm.atomic.load.add."  # upstream's spelling for floating-point numbers
 
 
@@ -26,21 +29,36 @@ def read_in(blocks: Iterable[Any]) -> Iterator[str]:
                 yield read.name
 
 
-def without_results(emitted: list[tuple[Any, Any]]) -> None:
-    """Make reductions of the atomic operations among instructions, each given with its block."""
-    for position, (block, instruction) in enumerate(emitted):
-        found = reduction(operation_of(instruction), str(instruction.type))
-        if found is None:
-            continue
-        text, constraints = found
-        value = instruction.operands[-1]
-        pointer = through_global(block, instruction, len(instruction.operands) - 2)  # a call's first is the function
-        address = ir.CastInstr(block, "ptrtoint", pointer, WORD)
-        assembly = ir.InlineAsm(ir.FunctionType(ir.VoidType(), [WORD, value.type]), text, constraints, side_effect=True)
-        place = block.instructions.index(instruction)
-        block.instructions[place : place + 1] = [address, ir.CallInstr(block, assembly, [address, value])]
-        for _, later in emitted[position:]:
-            later.replace_usage(instruction, ir.Constant(instruction.type, None))
+def without_result(emitted: list[tuple[Any, Any]], result: Any, cc: tuple[int, int]) -> Any:
+    """Make a reduction of an atomic operation that was emitted, and give what stands for its result from now on.
+
+    Parameters
+    ----------
+    emitted
+        Instructions, each with its block.
+    result
+        Of the call that they were emitted for.  It is left alone if it is no atomic operation, or one that has no
+        reduction.
+    cc
+        Compute capability to compile for.
+    """
+    position = next((at for at, (_, one) in enumerate(emitted) if one is result), None)
+    found = reduction(operation_of(result), str(result.type), cc) if position is not None else None
+    if position is None or found is None:
+        return result
+    text, constraints = found
+    block, value = emitted[position][0], result.operands[-1]
+    pointer = through_global(block, result, len(result.operands) - 2)  # a call's first is the function
+    address = ir.CastInstr(block, "ptrtoint", pointer, WORD)
+    assembly = ir.InlineAsm(ir.FunctionType(ir.VoidType(), [WORD, value.type]), text, constraints, side_effect=True)
+    call = ir.CallInstr(block, assembly, [address, value])
+    address.metadata, call.metadata = dict(result.metadata), dict(result.metadata)
+    place = block.instructions.index(result)
+    block.instructions[place : place + 1] = [address, call]
+    nothing = ir.Constant(result.type, None)
+    for _, later in emitted[position:]:
+        later.replace_usage(result, nothing)
+    return nothing
 
 
 def operation_of(instruction: Any) -> str:
@@ -48,4 +66,4 @@ def operation_of(instruction: Any) -> str:
     if isinstance(instruction, ir.AtomicRMW):
         return str(instruction.operation)
     called = getattr(instruction, "callee", None)
-    return "fadd" if called is not None and called.name.startswith(ADDITION) else ""
+    return "fadd" if getattr(called, "name", "").startswith(ADDITION) else ""

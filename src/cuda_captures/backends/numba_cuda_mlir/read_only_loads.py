@@ -34,6 +34,7 @@ LOADS = {
     "i8": ("u8", "h", "i16"),  # PTX has no registers of 8 bits
 }
 BYTES = {"f64": 8, "f32": 4}
+DEFAULT_CHIP = "75"  # of the dialect, which does not print it
 CHIP = re.compile(r'chip = "sm_(\w+)"')
 COMPLEX = re.compile(r"!llvm\.struct<\((f32|f64), \1\)>")
 
@@ -44,8 +45,10 @@ def run_pre_codegen_patterns(module: Any) -> Any:
     declared = [operation for gpu_module in module.body for operation in slots_of(gpu_module)]
     if not declared:
         return result
+    slots = {operation.sym_name.value for operation in declared}
     invariant = {operation.sym_name.value for operation in declared if INVARIANT in operation.attributes}
-    seven = optimization._needs_llvm70_path(chip_of(module))
+    chip = chip_of(module)
+    seven = optimization._needs_llvm70_path(chip)
     if not seven:  # the older path drops such promises itself
         drop_unsigned_promises(module)
     for load in find_ops(module, lambda operation: operation.name == "llvm.load"):
@@ -55,7 +58,7 @@ def run_pre_codegen_patterns(module: Any) -> Any:
                 replace(load)
             else:
                 load.attributes["invariant"] = ir.UnitAttr.get()
-    reduce_unused(module)
+    reduce_unused(module, slots, divmod(int(re.sub(r"\D", "", chip)), 10))
     return result
 
 
@@ -67,8 +70,8 @@ def slots_of(gpu_module: Any) -> list[Any]:
 
 def chip_of(module: Any) -> str:
     """What a module is compiled for: ``"90"``."""
-    found = next(filter(None, (CHIP.search(str(one.attributes["targets"])) for one in module.body)))
-    return found.group(1)
+    found = next(filter(None, (CHIP.search(str(one.attributes["targets"])) for one in module.body)), None)
+    return found.group(1) if found is not None else DEFAULT_CHIP
 
 
 def replace(load: Any) -> None:

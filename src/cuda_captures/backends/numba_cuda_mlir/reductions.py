@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from numba_cuda_mlir._mlir import ir
@@ -15,13 +16,21 @@ from .slot_pointers import in_global_memory, slot_behind
 LLVM_TYPES = {"i32": "i32", "i64": "i64", "f32": "float", "f64": "double"}
 
 
-def reduce_unused(module: Any) -> None:
-    """Make reductions of atomic operations on captured arrays, in place."""
+def reduce_unused(module: Any, slots: Collection[str], cc: tuple[int, int]) -> None:
+    """Make reductions of atomic operations on captured arrays, in place.
+
+    Parameters
+    ----------
+    slots
+        Symbols through which the module finds captured arrays.
+    cc
+        Compute capability to compile for.
+    """
     for found in find_ops(module, lambda operation: operation.name == "llvm.atomicrmw"):
         operation = getattr(found, "operation", found)
         pointer, value = operation.operands
-        made = reduction(operation_of(operation), LLVM_TYPES.get(str(value.type), ""))
-        if made is None or any(True for _ in operation.results[0].uses) or slot_behind(pointer) is None:
+        made = reduction(operation_of(operation), LLVM_TYPES.get(str(value.type), ""), cc)
+        if made is None or any(True for _ in operation.results[0].uses) or slot_behind(pointer) not in slots:
             continue
         text, constraints = made
         with ir.InsertionPoint(operation), operation.location:
@@ -31,7 +40,7 @@ def reduce_unused(module: Any) -> None:
 
 
 def operation_of(atomic: Any) -> str:
-    """What an atomic operation is to LLVM; nothing if its scope is another one than the device."""
+    """What an atomic operation is to LLVM; nothing if a scope is asked for."""
     if "syncscope" in atomic.attributes:
         return ""
     return llvm.AtomicBinOp(ir.IntegerAttr(atomic.attributes["bin_op"]).value).name.lstrip("_")
