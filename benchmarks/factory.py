@@ -6,6 +6,7 @@ and all kept; then fewer are taken through the steps of a launch one by one.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import subprocess
@@ -48,6 +49,18 @@ class Uploading:
         return result, (taken - (self.seconds - before)) * 1e6
 
 
+def reading(cuda: Any, table: Any) -> Any:
+    """``kernel(out)``, which copies a captured array."""
+
+    @cuda.jit
+    def kernel(out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = table[i]
+
+    return kernel
+
+
 def main() -> None:
     """Print the times of a run, as JSON."""
     import cuda_captures
@@ -55,15 +68,7 @@ def main() -> None:
     cuda: Any = importlib.import_module(sys.argv[1])
     cuda_captures.enable()
 
-    def make(table: Any) -> Any:
-        @cuda.jit
-        def kernel(out):
-            i = cuda.grid(1)
-            if i < out.size:
-                out[i] = table[i]
-
-        return kernel
-
+    make = functools.partial(reading, cuda)
     out = cuda.to_device(np.zeros(4))
     uploading, times, kept = Uploading(), {name: [] for name in (WHOLE, *STEPS)}, []
     uploading.watch()

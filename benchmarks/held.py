@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import cuda_captures
+from benchmarks.factory import reading
 from benchmarks.timing import Figure
 from benchmarks.versions import captures_off
 
@@ -45,15 +46,6 @@ def held(cuda: Any, quick: bool) -> list[Figure]:
     count = 100 if quick else 500
     out, one = cuda.to_device(np.zeros(4)), np.ones(4)
     megabyte = np.ones(131_072)
-
-    def factory(table: Any) -> Any:
-        @cuda.jit
-        def kernel(out):
-            i = cuda.grid(1)
-            if i < out.size:
-                out[i] = table[i]
-
-        return kernel
 
     def upstream() -> Any:
         number = next(_numbers)
@@ -92,8 +84,8 @@ def held(cuda: Any, quick: bool) -> list[Figure]:
             )
         ]
 
-    figures = growth("one table", count, lambda: factory(one))
-    figures += growth("a table of 1 MB each", count, lambda: factory(megabyte.copy()))
+    figures = growth("one table", count, lambda: reading(cuda, one))
+    figures += growth("a table of 1 MB each", count, lambda: reading(cuda, megabyte.copy()))
     with captures_off():
         figures += growth("upstream, compiled each", 10 if quick else 50, upstream)
     return [*figures, *instances(cuda, quick)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from reading_kernels import reading
 
 pytestmark = pytest.mark.gpu
 
@@ -237,16 +238,7 @@ def test_kernels_of_a_factory_share_code_and_leave_nothing(cuda: Any, compiler: 
             "numba-cuda-mlir 0.6 never lets go of a kernel: its native launcher and its dispatcher hold each other"
         )
 
-    def make(table):
-        @cuda.jit
-        def kernel(out):
-            i = cuda.grid(1)
-            if i < out.size:
-                out[i] = table[i]
-
-        return kernel
-
-    kernels = [make(np.arange(4.0) + number) for number in range(20)]
+    kernels = [reading(cuda, np.arange(4.0) + number) for number in range(20)]
     for number, kernel in enumerate(kernels):
         assert np.array_equal(run(kernel), np.arange(4.0) + number)
     sources = [cuda_captures.report(kernel).specialisations[0] for kernel in kernels]

@@ -24,9 +24,11 @@ pytestmark = [
 
 HEAD = """
 import gc, sys, warnings
+from functools import partial
 from importlib import import_module
 import numpy as np
 import cuda_captures
+from reading_kernels import reading
 warnings.simplefilter("ignore")
 cuda = import_module(sys.argv[1])
 cuda_captures.enable()
@@ -34,14 +36,7 @@ cuda_captures.enable()
 def say(*words):
     print("SAID", *words, file=sys.stderr, flush=True)
 
-def make(table):
-    @cuda.jit
-    def kernel(out):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = table[i]
-    return kernel
-
+make = partial(reading, cuda)
 out = cuda.to_device(np.zeros(4))
 """
 
@@ -58,7 +53,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def calls(library: Path, compiler: str, body: str) -> list[list[str]]:
     """The calls that a program makes, word by word, between what it says."""
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "CUDA_CAPTURES": "0"}
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "PYTHONPATH": paths, "CUDA_CAPTURES": "0"}
     command = [sys.executable, "-c", HEAD + body, COMPILERS[compiler]]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]

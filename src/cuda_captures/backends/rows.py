@@ -158,7 +158,7 @@ def copies_of(array: Any, policy: str) -> tuple[Copy, ...]:
 
 
 def _copy(copy: Any) -> Copy:
-    users = users_of(copy)
+    users: list[str] = copy.users.names()
     return Copy(
         device=copy.device,
         nbytes=copy.nbytes,
@@ -172,9 +172,3 @@ def _copy(copy: Any) -> Copy:
         downloads=copy.downloads,
         downloaded=copy.downloaded,
     )
-
-
-def users_of(copy: Any) -> list[str]:
-    """The kernels of the module instances that use a copy."""
-    names: list[str] = copy.users.names()
-    return names
