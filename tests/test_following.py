@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cuda_captures
 from conftest import SIMULATOR, module_of
 from cuda_captures import backends
 from cuda_captures.discovery import CellPlace, GlobalPlace
-from cuda_captures.following import unchanged_predicate
+from cuda_captures.following import UNREADABLE, unchanged_predicate
 
 
 def test_globals() -> None:
@@ -26,11 +29,48 @@ def test_globals() -> None:
         namespace["a"] = value
         assert not unchanged()
     del namespace["a"]
-    assert not unchanged()
+    with pytest.raises(UNREADABLE):
+        unchanged()
     namespace["a"] = array
     assert unchanged()
     namespace["n"] = 6
     assert not unchanged()
+
+
+NAMES = st.one_of(
+    st.text(min_size=1, max_size=3),
+    st.sampled_from(["a", "missing", "w0", "v0", "g0", "n1", "s0", "global_0", "global_1", "is", "__debug__", "σ", "ﬁ"]),
+    st.sampled_from(["shape", "cell_contents", "dtype", "len", "get"]),
+)
+
+
+@given(
+    spaces=st.lists(st.dictionaries(NAMES, st.booleans(), max_size=6), min_size=1, max_size=3),
+    changed=st.data(),
+)
+def test_global_names_of_any_text_in_several_namespaces(spaces: list[dict[str, bool]], changed: st.DataObject) -> None:
+    arrays = [np.arange(3.0 + number) for number in range(20)]
+    namespaces: list[dict[str, Any]] = [
+        {name: arrays.pop() if is_array else object() for name, is_array in space.items()} for space in spaces
+    ]
+    places = [GlobalPlace(namespace, name) for namespace in namespaces for name in namespace]
+    unchanged = unchanged_predicate([(place, place.read()) for place in places])
+    assert unchanged()
+    for place in changed.draw(st.permutations(places)):
+        before = place.namespace.pop(place.name)
+        assert not same(unchanged)
+        place.namespace[place.name] = np.arange(3.0)
+        assert not unchanged()
+        place.namespace[place.name] = before
+        assert unchanged()
+
+
+def same(unchanged: Callable[[], bool]) -> bool:
+    """What a launch makes of it."""
+    try:
+        return unchanged()
+    except UNREADABLE:
+        return False
 
 
 def test_builtins_until_the_module_defines_the_name() -> None:

@@ -23,7 +23,7 @@ from cuda_captures import mirrors
 from cuda_captures.costs import warn_of_cost
 from cuda_captures.discovery import Place, discover
 from cuda_captures.errors import CaptureError
-from cuda_captures.following import staying_predicate, unchanged_predicate
+from cuda_captures.following import UNREADABLE, staying_predicate, unchanged_predicate
 from cuda_captures.instances import Instance
 from cuda_captures.ordering import LEGACY
 from cuda_captures.signature import ArraySignature
@@ -35,10 +35,6 @@ from cuda_captures.whereabouts import say_where, where_first_named, where_named
 
 INSTANCES = 16  # module instances that a kernel keeps; the least recently used goes first
 HELD_BYTES = 256 << 20  # of device arrays that they hold; the last two may hold more
-
-# What the predicate raises for an emptied closure cell, and for a constant that is no array any more.  Reading the
-# names one by one then raises what Python does.
-UNREADABLE = (ValueError, AttributeError)
 
 
 class Follower:
