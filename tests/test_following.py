@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -39,8 +40,8 @@ def test_globals() -> None:
 
 NAMES = st.one_of(
     st.text(min_size=1, max_size=3),
-    st.sampled_from(["a", "missing", "w0", "v0", "g0", "n1", "s0", "global_0", "global_1", "is", "__debug__", "σ", "ﬁ"]),
-    st.sampled_from(["shape", "cell_contents", "dtype", "len", "get"]),
+    st.sampled_from(["a", "missing", "w0", "v0", "g0", "n1", "s0", "global_0", "global_1", "shape"]),
+    st.sampled_from(["is", "__debug__", "σ", "ﬁ", "cell_contents", "dtype", "len", "get"]),
 )
 
 
@@ -196,6 +197,23 @@ def test_one_general_version(follower: Any) -> None:
         names["T"] = array
         codes.add(following.variant().code)
     assert len(codes) == 3
+
+
+@pytest.mark.parametrize("before", list(itertools.product((False, True), repeat=3)))
+def test_items_of_a_tuple_that_are_alike_stay_alike(follower: Any, before: tuple[bool, ...]) -> None:
+    def items(contiguous: bool, *mapped: bool) -> tuple[Any, ...]:
+        arrays = [np.arange(4.0) if contiguous else np.arange(8.0)[::2] for _ in mapped]
+        return tuple(cuda_captures.mapped(one) if is_ else one for one, is_ in zip(arrays, mapped, strict=True))
+
+    for after in itertools.product((False, True), repeat=3):
+        function, names = kernel_of("out[0] = T[int(out[1])][1]", T=items(*before))
+        following = follower(function)
+        following.variant()
+        names["T"] = items(*after)
+        now = following.variant()  # no compiler indexes a tuple of several types at run time
+        assert len({use.signature.layout for use in now.code.uses}) == 1
+        names["T"] = items(*before)
+        following.variant()
 
 
 @pytest.mark.parametrize("body", ["out[0] = C[1]", "out[0] = cuda.const.array_like(C)[1]"])

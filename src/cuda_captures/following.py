@@ -86,7 +86,8 @@ def unchanged_predicate(
                 continue
         tests.append(f"h{number}()")
     code = _code(tuple(names), " and ".join(tests) or "True", tuple(own.names))
-    return FunctionType(code, own.namespace)(*names.values())
+    make: Callable[..., Callable[[], bool]] = FunctionType(code, own.namespace)
+    return make(*names.values())
 
 
 def staying_predicate(arrays: Sequence[tuple[Place, object]], moved: Callable[[Place], object]) -> Callable[[], bool]:
@@ -134,7 +135,8 @@ class _Globals:
     """
 
     def __init__(self, places: Iterable[Place]) -> None:
-        spaces = [place.namespace for place in places if isinstance(place, GlobalPlace) and type(place.namespace) is dict]
+        spaces = [place.namespace for place in places if isinstance(place, GlobalPlace)]
+        spaces = [space for space in spaces if type(space) is dict]  # else reading may run code of its own
         counted = Counter(map(id, spaces))
         self.namespace: dict[str, Any] = max(spaces, key=lambda space: counted[id(space)], default={})
         self.names: list[str] = []

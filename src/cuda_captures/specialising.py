@@ -313,14 +313,15 @@ class Specialisations:
         if not self._variants:
             return layouts
         known = [(use, place.key) for variant in self._variants.values() for use, place in variant.arrays]
-        for capture in discovery.arrays:
-            now = self._signature(capture)
+        forms = {capture.place.key: self._signature(capture) for capture in discovery.arrays}
+        for place_key, now in forms.items():
             for use, key in known:
-                if key != capture.place.key or not use.signature.same_kind(now):
+                if key != place_key or not use.signature.same_kind(now):
                     continue
                 if use.slot.general or not use.signature.accepts(now):
                     before = layouts.get(key, now.layout)
                     layouts[key] = before if before == use.signature.layout else "A"
+        layouts.update(_alike_in_tuples(discovery, forms, layouts))
         return layouts
 
     def _constants(self, discovery: Discovery) -> dict[Hashable, bytes]:
@@ -370,6 +371,27 @@ class Specialisations:
                 text = MANY.format(name=name, kernel=self.function.__name__, count=len(seen), where=where)
                 line = line_naming(capture.function.__code__, name)
                 warn_at(capture.function, line, text, CapturePerformanceWarning)
+
+
+def _alike_in_tuples(
+    discovery: Discovery, forms: Mapping[Hashable, ArraySignature], layouts: Mapping[Hashable, Layout]
+) -> dict[Hashable, Layout]:
+    """The layouts of arrays in a tuple some of which need another one than they have.
+
+    A tuple can be indexed by a number that is known at run time only while its items have one type.  So items that are
+    alike now stay alike.
+    """
+    tuples: dict[Hashable, list[Hashable]] = {}
+    for capture in discovery.arrays:
+        place, form = capture.place, forms[capture.place.key]
+        if place.root is not place:
+            tuples.setdefault((place.root.key, form.dtype_text, form.ndim, form.layout), []).append(place.key)
+    return {
+        key: "A"
+        for items in tuples.values()
+        if any(layouts.get(key, forms[key].layout) != forms[key].layout for key in items)
+        for key in items
+    }
 
 
 def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:
