@@ -6,6 +6,7 @@ import gc
 import itertools
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -200,13 +201,17 @@ def test_one_general_version(follower: Any) -> None:
 
 
 @pytest.mark.parametrize("before", list(itertools.product((False, True), repeat=3)))
-def test_items_of_a_tuple_that_are_alike_stay_alike(follower: Any, before: tuple[bool, ...]) -> None:
+@pytest.mark.parametrize("wrap", [lambda array: array, lambda array: SimpleNamespace(table=array)])
+def test_items_of_a_tuple_that_are_alike_stay_alike(
+    follower: Any, wrap: Callable[[Any], Any], before: tuple[bool, ...]
+) -> None:
     def items(contiguous: bool, *mapped: bool) -> tuple[Any, ...]:
         arrays = [np.arange(4.0) if contiguous else np.arange(8.0)[::2] for _ in mapped]
-        return tuple(cuda_captures.mapped(one) if is_ else one for one, is_ in zip(arrays, mapped, strict=True))
+        return tuple(wrap(cuda_captures.mapped(one) if is_ else one) for one, is_ in zip(arrays, mapped, strict=True))
 
+    item = "T[int(out[1])]" if wrap(0) == 0 else "T[int(out[1])].table"
     for after in itertools.product((False, True), repeat=3):
-        function, names = kernel_of("out[0] = T[int(out[1])][1]", T=items(*before))
+        function, names = kernel_of(f"out[0] = {item}[1]", T=items(*before))
         following = follower(function)
         following.variant()
         names["T"] = items(*after)
@@ -214,6 +219,36 @@ def test_items_of_a_tuple_that_are_alike_stay_alike(follower: Any, before: tuple
         assert len({use.signature.layout for use in now.code.uses}) == 1
         names["T"] = items(*before)
         following.variant()
+
+
+CONSTANT_SHAPES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "constant in a tuple": (
+        "out[0] = T[0][1]; out[1] = T[1].shape[0] + T[1][1, 0]",
+        lambda array: (np.arange(2.0 + array.shape[0]), cuda_captures.constant(array)),
+    ),
+    "constant copy of an array that a slot is for too": (
+        "out[0] = T[1, 0]; out[1] = cuda.const.array_like(T).shape[0]",
+        lambda array: array,
+    ),
+    "constant copy of an item": (
+        "out[0] = T[0][1, 0]; out[1] = cuda.const.array_like(T[1]).shape[0]",
+        lambda array: (array, array),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT_SHAPES)
+def test_a_constant_has_its_shape_whatever_slots_leave_open(follower: Any, name: str) -> None:
+    body, table = CONSTANT_SHAPES[name]
+    function, names = kernel_of(body, T=None)
+    following, codes = follower(function), dict[Any, Any]()
+    for shape in ((2, 3), (3, 2), (6, 1), (2, 3), (3, 2)):  # with the same contents
+        names["T"] = table(np.arange(6.0).reshape(shape).copy())
+        now = following.variant()
+        assert all(one.holds() for one in now.constants)
+        assert codes.setdefault(now.code, shape) == shape
+    fresh, names = kernel_of(body, T=table(np.arange(6.0).reshape(3, 2).copy()))
+    assert codes.get(follower(fresh).variant().code, (3, 2)) == (3, 2)
 
 
 @pytest.mark.parametrize("body", ["out[0] = C[1]", "out[0] = cuda.const.array_like(C)[1]"])

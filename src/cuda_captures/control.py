@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -73,9 +74,10 @@ def enabled(host: Policy = "live", follow: bool = True, verify: bool = False, pe
     try:
         yield
     finally:
-        settings.install(before)
-        if not were:
-            disable()
+        if not sys.is_finalizing():  # where the block is in a generator that nobody has closed
+            settings.install(before)
+            if not were:
+                disable()
 
 
 def bind(kernel: Any, *args: Any) -> None:

@@ -135,8 +135,11 @@ class _Globals:
     """
 
     def __init__(self, places: Iterable[Place]) -> None:
-        spaces = [place.namespace for place in places if isinstance(place, GlobalPlace)]
-        spaces = [space for space in spaces if type(space) is dict]  # else reading may run code of its own
+        spaces = [
+            place.namespace
+            for place in places
+            if isinstance(place, GlobalPlace) and type(place.namespace) is dict and type(place.builtins) is dict
+        ]  # of other kinds, reading may run code of their own
         counted = Counter(map(id, spaces))
         self.namespace: dict[str, Any] = max(spaces, key=lambda space: counted[id(space)], default={})
         self.names: list[str] = []

@@ -129,7 +129,10 @@ def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons
     if form.dtype.hasobject:
         reasons.append(f"`{capture.place.name}`: it is a constant array of Python objects")
         return ""
-    return f"{form} contents {hashlib.blake2b(contents_of(capture.value), digest_size=20).hexdigest()}"
+    digest = hashlib.blake2b(contents_of(capture.value), digest_size=20).hexdigest()
+    # What is compiled in has its shape, whatever shapes the slot of the same array takes.
+    shaped = "" if form.exact else f" of {array_signature(capture.value, form.policy)}"
+    return f"{form} contents {digest}{shaped}"
 
 
 def _capture_text(capture: Capture) -> str:

@@ -20,6 +20,7 @@ from cuda_captures.default_arrays import warn_of_default_arrays
 from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
 from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, key_of
+from cuda_captures.layouts import general_layouts
 from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.seen_functions import why_not_shared
 from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
@@ -308,21 +309,11 @@ class Specialisations:
         return form if use.signature.accepts(form) else None
 
     def _layouts(self, discovery: Discovery) -> dict[Hashable, Layout]:
-        """Which places need a general slot: those whose shape or strides have been seen to change."""
-        layouts: dict[Hashable, Layout] = {}
+        """Which places need a general slot, and of what layout."""
         if not self._variants:
-            return layouts
-        known = [(use, place.key) for variant in self._variants.values() for use, place in variant.arrays]
-        forms = {capture.place.key: self._signature(capture) for capture in discovery.arrays}
-        for place_key, now in forms.items():
-            for use, key in known:
-                if key != place_key or not use.signature.same_kind(now):
-                    continue
-                if use.slot.general or not use.signature.accepts(now):
-                    before = layouts.get(key, now.layout)
-                    layouts[key] = before if before == use.signature.layout else "A"
-        layouts.update(_alike_in_tuples(discovery, forms, layouts))
-        return layouts
+            return {}
+        known = [(use, place) for variant in self._variants.values() for use, place in variant.arrays]
+        return general_layouts(known, [(one.place, self._signature(one)) for one in discovery.arrays])
 
     def _constants(self, discovery: Discovery) -> dict[Hashable, bytes]:
         """The contents of the arrays that may be compiled in, by the keys of their places."""
@@ -342,7 +333,8 @@ class Specialisations:
                 form = self._signature(capture)
                 layout = layouts.get(capture.place.key)
                 parts.append((capture.place.key, form if layout is None else form.general(layout)))
-                parts.append(contents.get(capture.place.key))
+                held = contents.get(capture.place.key)
+                parts.append(None if held is None else (held, form))  # with their shape, which a slot may leave open
             elif followed(capture):
                 parts.append((capture.place.key, value_token(capture)))
         return tuple(parts)
@@ -371,27 +363,6 @@ class Specialisations:
                 text = MANY.format(name=name, kernel=self.function.__name__, count=len(seen), where=where)
                 line = line_naming(capture.function.__code__, name)
                 warn_at(capture.function, line, text, CapturePerformanceWarning)
-
-
-def _alike_in_tuples(
-    discovery: Discovery, forms: Mapping[Hashable, ArraySignature], layouts: Mapping[Hashable, Layout]
-) -> dict[Hashable, Layout]:
-    """The layouts of arrays in a tuple some of which need another one than they have.
-
-    A tuple can be indexed by a number that is known at run time only while its items have one type.  So items that are
-    alike now stay alike.
-    """
-    tuples: dict[Hashable, list[Hashable]] = {}
-    for capture in discovery.arrays:
-        place, form = capture.place, forms[capture.place.key]
-        if place.root is not place:
-            tuples.setdefault((place.root.key, form.dtype_text, form.ndim, form.layout), []).append(place.key)
-    return {
-        key: "A"
-        for items in tuples.values()
-        if any(layouts.get(key, forms[key].layout) != forms[key].layout for key in items)
-        for key in items
-    }
 
 
 def finish(code: Code, key: Key | None, reasons: Sequence[str], discovery: Discovery) -> None:
