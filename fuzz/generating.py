@@ -108,6 +108,13 @@ class Generator:
             return ""
         return self.lay(replace(target, dtype=OTHER_WIDTH[target.dtype]), target.shape, target.layout)
 
+    def reshaped(self, target: Target) -> str:
+        """Source text of a new array with the same contents in another shape."""
+        if len(target.shape) < 2 or target.policy not in ("live", "constant"):
+            return ""
+        made = f"np.array({target.name}, order='C').reshape({target.shape[::-1]})"
+        return f"cap.constant({made})" if target.policy == "constant" else made
+
     def target(self) -> Target:
         """A new array."""
         rng = self.random
@@ -181,6 +188,8 @@ class Generator:
                 made = self.lay(target, shape, layout)
             elif happening < 0.4:
                 made = self.widened(target)
+            elif happening < 0.45:
+                made = self.reshaped(target)
             if made:
                 again = f"{path} = {made}" if label in ATTRIBUTES and rng.random() < 0.7 else bound(made)
                 self.put(step, again)
