@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
+import struct
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -249,6 +251,102 @@ def test_a_constant_has_its_shape_whatever_slots_leave_open(follower: Any, name:
         assert codes.setdefault(now.code, shape) == shape
     fresh, names = kernel_of(body, T=table(np.arange(6.0).reshape(3, 2).copy()))
     assert codes.get(follower(fresh).variant().code, (3, 2)) == (3, 2)
+
+
+def holds(code: Any, value: float) -> bool:
+    """Whether the machine code has a number in it."""
+    word = struct.unpack("<Q", struct.pack("<d", value))[0]
+    text = code.product._codelibrary.get_asm_str(cc=(9, 0))
+    return str(word) in text or f"0d{word:016X}" in text.upper().replace("0D", "0d")
+
+
+def device(source: str, **names: Any) -> Any:
+    """A device function called `dev`."""
+    from numba import cuda
+
+    namespace = {"cuda": cuda, **names}
+    exec(f"@cuda.jit(device=True)\n{source}", namespace)
+    return namespace["dev"]
+
+
+def test_constant_copies_in_device_functions_follow_the_contents(follower: Any) -> None:
+    table = np.array([1.5])
+    dev = device("def dev():\n    return cuda.const.array_like(T)[0]", T=table)
+    function, _ = kernel_of("out[0] = dev()", dev=dev)
+    following = follower(function)
+    assert holds(following.variant().code, 1.5)
+    table[0] = 2.75
+    assert holds(following.variant().code, 2.75)
+    dev.py_func.__globals__["T"] = np.array([3.25])
+    assert holds(following.variant().code, 3.25)
+    another, _ = kernel_of("out[0] = dev() + 1.0", dev=dev)
+    assert holds(follower(another).variant().code, 4.25) or holds(follower(another).variant().code, 3.25)
+
+
+@pytest.mark.parametrize("source", ["def dev():\n    return held", "def dev():\n    return inner()"])
+def test_what_callers_read_of_an_object_that_a_device_function_returns(follower: Any, source: str) -> None:
+    held = SimpleNamespace(scale=1.5, table=np.arange(3.0))
+    inner = device("def dev():\n    return held", held=held)
+    function, _ = kernel_of("out[0] = dev().scale", dev=device(source, held=held, inner=inner))
+    following = follower(function)
+    assert holds(following.variant().code, 1.5)
+    held.scale = 2.75
+    assert holds(following.variant().code, 2.75)
+    reading, _ = kernel_of("out[0] = dev().table[1]", dev=device(source, held=held, inner=inner))
+    following = follower(reading)
+    following.variant()
+    held.table = np.arange(5.0)
+    now = following.variant()
+    assert following.specialisations.forms(now, now.read_arrays()) is not None
+
+
+def test_what_a_module_of_ones_own_has_from_a_library_is_followed(follower: Any) -> None:
+    own = ModuleType("own")
+    own.real, own.xp = np.float32, math  # type: ignore[attr-defined]
+    body = "out[0] = own.real(out[1]) + own.xp.sqrt(out[2])"
+    function, _ = kernel_of(body, own=own)
+    following = follower(function)
+    codes = [following.variant().code]
+    for name, value in (("real", np.float64), ("xp", SimpleNamespace(sqrt=math.fabs)), ("real", np.float32)):
+        setattr(own, name, value)
+        assert following.specialisations.last.read_arrays() is None
+        codes.append(following.variant().code)
+    assert len({code.number for code in codes}) == 4
+    through = device("def dev(x):\n    return own.real(x)", own=own)
+    texts = []
+    for real in (np.float32, np.float64):
+        own.real = real  # type: ignore[attr-defined]
+        again, _ = kernel_of("out[0] = dev(out[1])", dev=through)
+        texts.append(follower(again).variant().code.product._codelibrary.get_asm_str(cc=(9, 0)))
+    assert ".f32" in texts[0]
+    assert ".f32" not in texts[1]
+
+
+def test_enumerations_that_are_called_alike(follower: Any) -> None:
+    source = "import enum\nclass Colour(enum.IntEnum):\n    RED = 1\n    BLUE = 2\n"
+    made: list[dict[str, Any]] = [{"__name__": "cell"}, {"__name__": "cell"}]
+    for namespace in made:
+        exec(source, namespace)
+    old, new = (namespace["Colour"] for namespace in made)
+    body = "out[0] = 1.5 if MODE is Colour.RED else 2.75"
+    function, names = kernel_of(body, Colour=old, MODE=old.RED)
+    following = follower(function)
+    first = following.variant().code
+    names["Colour"] = new
+    second = following.variant().code
+    assert second is not first
+    names["MODE"] = new.RED
+    assert following.variant().code is first
+    another, _ = kernel_of(body, Colour=new, MODE=old.RED)
+    assert follower(another).variant().code.key.digest == second.key.digest != first.key.digest
+
+
+def test_binding_gives_up_where_code_never_fits(follower: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, _ = kernel_of("out[0] = T[1]", T=np.arange(3.0))
+    following = follower(function)
+    monkeypatch.setattr(following.specialisations, "forms", lambda variant, arrays: None)
+    with pytest.raises(cuda_captures.CaptureError, match="`T` was bound to something else, or edited, while kernel"):
+        following.rebind(object())
 
 
 @pytest.mark.parametrize("body", ["out[0] = C[1]", "out[0] = cuda.const.array_like(C)[1]"])

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
+from cuda_captures.contents import CONSTANT_LIMIT
 from cuda_captures.costs import MUCH, duration, ways_out
 from cuda_captures.indexing import indexed_by_constants
 from cuda_captures.key import Key
-from cuda_captures.report import CONSTANT_LIMIT, Advice, Row
+from cuda_captures.report import Advice, Row
 
 TINY = 1024  # bytes of a table that may be folded into the instructions which use it
 SCALARS = ("bool ", "int ", "float ", "complex ")

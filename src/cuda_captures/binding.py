@@ -27,7 +27,7 @@ from cuda_captures.following import UNREADABLE, staying_predicate, unchanged_pre
 from cuda_captures.instances import Instance
 from cuda_captures.ordering import LEGACY
 from cuda_captures.signature import ArraySignature
-from cuda_captures.specialising import Specialisations
+from cuda_captures.specialising import ATTEMPTS, Specialisations
 from cuda_captures.storage import may_have_producer
 from cuda_captures.toolchain import Loaded, Toolchain
 from cuda_captures.variants import Variant, roots
@@ -87,7 +87,7 @@ class Follower:
                 pass
         return None
 
-    def rebind(self, context: Any, stream: int | None = None) -> Instance:
+    def rebind(self, context: Any, stream: int | None = None, attempts: int = ATTEMPTS) -> Instance:
         """Read every name again, then find or make the module instance for what they mean now.
 
         Parameters
@@ -96,13 +96,15 @@ class Follower:
             The current context, as the backend knows it.
         stream
             Handle of the stream that the launch goes to, if there is a launch.
+        attempts
+            How often to try where other threads bind names to something else meanwhile.
 
         Raises
         ------
         NameError
             As Python would, where a captured name is gone.
         CaptureError
-            Where an array cannot be bound; nothing is left half-bound.
+            Where an array cannot be bound, or names do not stay what they are; nothing is left half-bound.
         """
         with self._lock:
             variant, arrays, forms = self.specialisations.last, None, None
@@ -129,7 +131,9 @@ class Follower:
                     return instance
                 forms = self.specialisations.forms(variant, arrays)
                 if forms is None:  # another thread has just bound a name to something else
-                    return self.rebind(context, stream)
+                    if not attempts:
+                        raise self.specialisations.changing()
+                    return self.rebind(context, stream, attempts - 1)
             assert variant is not None
             assert forms is not None
             on_trial, self._tried = stream in LEGACY and self._may_try(variant), True

@@ -1,4 +1,4 @@
-"""The contents of an array, as bytes that are the same for the same contents."""
+"""The contents of an array that may be compiled in, as bytes that are the same for the same contents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,23 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
+CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
+
+
+def may_be_compiled_in(array: object, policy: str, asked_for: bool) -> bool:
+    """Whether code that names an array may hold its contents.
+
+    Parameters
+    ----------
+    policy
+        Of the array.
+    asked_for
+        Whether the code makes constant copies of arrays (``cuda.const.array_like``).
+    """
+    if not isinstance(array, np.ndarray) or array.nbytes > CONSTANT_LIMIT or array.dtype.hasobject:
+        return False
+    return asked_for or policy == "constant"
 
 
 def contents_of(array: np.ndarray[Any, Any]) -> bytes:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from cuda_captures.contents import contents_of
+from cuda_captures.contents import CONSTANT_LIMIT, contents_of
 from cuda_captures.discovery import Capture, Discovery, Reached
 from cuda_captures.option_text import has_positions, options_text
 from cuda_captures.signature import ArraySignature, array_signature
-from cuda_captures.values import Unidentifiable, named, one_line, text_of
+from cuda_captures.values import Unidentifiable, enum_class, named, one_line, text_of
 
 __all__ = ["SCHEMA", "ArraySignature", "Key", "Unkeyable", "array_signature", "difference", "key_of"]
 
@@ -90,6 +90,7 @@ def key_of(
     lines += filter(None, (options_text("target", target, reasons), options_text("option", options, reasons)))
     constants = discovery.asks_for_constants
     written: dict[int, str] = {}
+    enumerations: dict[str, list[type]] = {}
     for reached, names in zip(discovery.reached, discovery.names, strict=True):
         code, prefix = reached.function.__code__, f"function {reached.number}"
         lines.append(f"{prefix} = `{code.co_name}`{_compiler_of(reached)}")
@@ -103,7 +104,7 @@ def key_of(
             lines += _dispatcher_texts(prefix, reached, reasons)
         for label, capture in names.items():
             if capture.kind != "array":
-                text = _capture_text(capture)
+                text = _capture_text(capture) + _which(enum_class(capture.value), enumerations)
             elif id(capture) in written:
                 text = written[id(capture)]
             else:
@@ -116,14 +117,24 @@ def key_of(
     return Key(text, hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest())
 
 
-_CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
 _HEAD = f"cuda-captures key, schema {SCHEMA}\nbytecode = {sys.implementation.cache_tag}"
+
+
+def _which(kind: type | None, known: dict[str, list[type]]) -> str:
+    """Tells apart enumerations that are called alike, such as those of a cell of a notebook that was run twice."""
+    if kind is None:
+        return ""
+    alike = known.setdefault(named(kind), [])
+    if not any(kind is one for one in alike):
+        alike.append(kind)
+    number = next(number for number, one in enumerate(alike) if one is kind)
+    return f" of class {number + 1}" if number else ""
 
 
 def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons: list[str]) -> str:
     """What the key says of an array; its contents too if they are, or may be, compiled into constant memory."""
     if form.policy != "constant" and not (
-        constants and form.memory == "host" and capture.value.nbytes <= _CONSTANT_LIMIT
+        constants and form.memory == "host" and capture.value.nbytes <= CONSTANT_LIMIT
     ):
         return str(form)
     if form.dtype.hasobject:

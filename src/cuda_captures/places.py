@@ -48,7 +48,6 @@ class Place:
     name: str
     step: Step
 
-    is_attribute = False
     followed = True  # whether a launch looks again
 
     @property
@@ -150,8 +149,6 @@ class AttributePlace(Place):
     """An attribute of a module."""
 
     __slots__ = ("module",)
-
-    is_attribute = True
 
     def __init__(self, module: ModuleType, name: str) -> None:
         self.module = module

@@ -6,8 +6,9 @@ import os
 
 from rich.filesize import decimal
 
+from cuda_captures.contents import CONSTANT_LIMIT
 from cuda_captures.costs import duration
-from cuda_captures.report import CONSTANT_LIMIT, CaptureReport, Copy, Level, Row, Specialisation
+from cuda_captures.report import CaptureReport, Copy, Level, Row, Specialisation
 
 NO_CAPTURES = "It captures no arrays."
 

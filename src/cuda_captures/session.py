@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cuda_captures.contents import CONSTANT_LIMIT
 from cuda_captures.discovery import Discovery, Place, is_device_array
 from cuda_captures.errors import CaptureTypingError, pointer
 from cuda_captures.held_objects import HeldObject
@@ -30,8 +31,6 @@ from cuda_captures.seen_functions import SeenFunctions
 from cuda_captures.signature import Layout
 from cuda_captures.slots import Slot, new_symbol
 from cuda_captures.storage import device_dtype
-
-CONSTANT_LIMIT = 65_536  # bytes of constant memory per module (CUDA C++ Programming Guide, compute capabilities)
 
 
 @dataclass(eq=False)

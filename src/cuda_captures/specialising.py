@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cuda_captures.code import Code, CodeTable, Use
-from cuda_captures.contents import contents_of
+from cuda_captures.contents import contents_of, may_be_compiled_in
 from cuda_captures.default_arrays import warn_of_default_arrays
 from cuda_captures.discovery import Capture, Discovery, Place, discover, is_device_array
 from cuda_captures.errors import CaptureError, CapturePerformanceWarning, line_naming, pointer, warn_at
@@ -23,7 +23,7 @@ from cuda_captures.key import ArraySignature, Key, Unkeyable, array_signature, k
 from cuda_captures.layouts import general_layouts
 from cuda_captures.policy import Policy, check_policies, policy_of
 from cuda_captures.seen_functions import why_not_shared
-from cuda_captures.session import CONSTANT_LIMIT, Session, is_array, refuse_unreadable
+from cuda_captures.session import Session, is_array, refuse_unreadable
 from cuda_captures.settings import current as settings
 from cuda_captures.siblings import Siblings, moved
 from cuda_captures.signature import Layout
@@ -278,11 +278,8 @@ class Specialisations:
     def _contents(self, discovery: Discovery, capture: Capture) -> bytes | None:
         """The contents of an array that may be compiled in; None for one that is captured by reference."""
         array = capture.value
-        if not isinstance(array, np.ndarray) or array.nbytes > CONSTANT_LIMIT or array.dtype.hasobject:
-            return None
-        if discovery.asks_for_constants or self._policy(capture.place.name, array) == "constant":
-            return contents_of(array)
-        return None
+        policy = self._policy(capture.place.name, array) if isinstance(array, np.ndarray) else "live"
+        return contents_of(array) if may_be_compiled_in(array, policy, discovery.asks_for_constants) else None
 
     def _policy(self, name: str, array: Any) -> Policy:
         if is_device_array(array):  # mapped and managed arrays too, which are NumPy arrays as well
@@ -338,6 +335,10 @@ class Specialisations:
             elif followed(capture):
                 parts.append((capture.place.key, value_token(capture)))
         return tuple(parts)
+
+    def changing(self) -> CaptureError:
+        """What to raise where the names never stay what they are while code is made for them."""
+        return CaptureError(self._changing(discover(self.function, self._also)))
 
     def _changing(self, discovery: Discovery) -> str:
         now = discover(self.function, self._also)

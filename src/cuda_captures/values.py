@@ -37,6 +37,12 @@ def text_of(value: Any, hint: str = "") -> str:
     return _other(value, hint)
 
 
+def enum_class(value: object) -> type[enum.Enum] | None:
+    """The enumeration that a value is, or is a member of; None for anything else."""
+    kind = value if isinstance(value, type) else type(value)
+    return kind if issubclass(kind, enum.Enum) else None
+
+
 def _float(value: float) -> str:
     if math.isnan(value):
         return f"float nan {struct.pack('>d', value).hex()}"

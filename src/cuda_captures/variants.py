@@ -10,9 +10,11 @@ import numpy as np
 
 from cuda_captures.code import Code, Use
 from cuda_captures.contents import contents_of
-from cuda_captures.discovery import MISSING, Capture, Discovery, Place
+from cuda_captures.discovery import MISSING, AttributePlace, Capture, Discovery, Place
+from cuda_captures.libraries import library_of
 from cuda_captures.signature import ArraySignature
 from cuda_captures.spares import Spares, spares_of
+from cuda_captures.values import enum_class
 
 
 @dataclass(eq=False)
@@ -92,9 +94,13 @@ class Constant:
 def followed(capture: Capture) -> bool:
     """Whether a launch looks again at what a captured name means.
 
-    Attributes of library modules are not followed: they are taken to stay what their version says.
+    Attributes of library modules are not followed: they are taken to stay what their version says.  What a module of
+    the user's own has from a library is.
     """
-    return capture.kind != "array" and not (capture.kind == "library" and capture.place.is_attribute)
+    if capture.kind == "array":
+        return False
+    place = capture.place
+    return capture.kind != "library" or not isinstance(place, AttributePlace) or library_of(place.module) is None
 
 
 def frozen_of(discovery: Discovery, arrays: Sequence[tuple[Use, Place]]) -> tuple[tuple[Place, Any], ...]:
@@ -120,12 +126,13 @@ def roots(arrays: Sequence[tuple[Use, Place]], values: Sequence[Any]) -> list[tu
 def value_token(capture: Capture) -> Hashable:
     """A hashable that is equal for meanings for which the same code is right.
 
-    Values by their text, which tells types, signs of zeros and bits of NaNs apart; tuples and objects by their
+    Values by their text, which tells types, signs of zeros and bits of NaNs apart, and members of enumerations by these
+    as well; tuples and objects by their
     class, as what is in them are captures of their own; others by identity, which is safe while a specialisation
     holds them.
     """
     if capture.kind in ("value", "library"):
-        return capture.text
+        return capture.text, id(enum_class(capture.value))
     if capture.kind == "tuple":
         return type(capture.value), len(capture.value)
     if capture.kind == "object" and not isinstance(capture.value, type):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType
 from typing import Any
 
-from cuda_captures.contents import contents_of
-from cuda_captures.discovery import discover
+from cuda_captures.contents import contents_of, may_be_compiled_in
+from cuda_captures.discovery import Capture, Discovery, ItemPlace, MemberPlace, Place, discover
 from cuda_captures.key import array_signature
 from cuda_captures.seen_functions import known_codes
 from cuda_captures.session import current
@@ -96,16 +96,33 @@ def meaning_now(dispatcher: Any, others: Mapping[int, FunctionType]) -> tuple[Ha
         return PLAIN, []
     parts: list[Hashable] = [session.prefix]
     held: list[Any] = []
-    for capture in discover(dispatcher, others.values()).captures:
+    asked_for = session.discovery.asks_for_constants
+    for capture in _seen_by(discover(dispatcher, others.values()), session.discovery):
         key = capture.place.key
         if capture.kind == "array":
             policy = session.policy(capture.place, capture.value)
             signature = array_signature(capture.value, policy)
             layout = session.layouts.get(key)
             parts.append((key, signature if layout is None else signature.general(layout)))
-            if policy == "constant":
-                parts.append(contents_of(capture.value))
+            if may_be_compiled_in(capture.value, policy, asked_for):
+                parts.append((signature, contents_of(capture.value)))
         elif followed(capture):
             parts.append((key, value_token(capture)))
             held.append(capture.value)
     return tuple(parts), held
+
+
+def _seen_by(own: Discovery, whole: Discovery) -> list[Capture]:
+    """What a device function may see: its own captures, and of objects that it hands on what others read of them."""
+    captures = list(own.captures)
+    if any(capture.kind == "object" for capture in captures):
+        captures += [one for one in whole.captures if one.place.key not in own.by_place and _is_within(one.place, own)]
+    return captures
+
+
+def _is_within(place: Place, own: Discovery) -> bool:
+    while isinstance(place, (ItemPlace, MemberPlace)):
+        place = place.parent
+        if place.key in own.by_place:
+            return True
+    return False
