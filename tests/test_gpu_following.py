@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -274,3 +275,54 @@ def test_atomics_on_a_read_only_array_are_refused(cuda: Any) -> None:
     kernel, _ = kernel_of(cuda, "cuda.atomic.add(T, i, 1.0)", T=table)
     with pytest.raises(cuda_captures.CaptureTypingError, match="writes `T`"):
         run(kernel)
+
+
+def device(cuda: Any, source: str, **names: Any) -> Any:
+    """A device function called `dev`."""
+    namespace: dict[str, Any] = {"cuda": cuda, "np": np, **names}
+    exec(f"@cuda.jit(device=True)\n{source}", namespace)
+    return namespace["dev"]
+
+
+def test_constant_copies_follow_contents_and_shape(cuda: Any) -> None:
+    table = np.arange(6.0)
+    dev = device(cuda, "def dev(i):\n    return cuda.const.array_like(T)[i]", T=table)
+    kernel, _ = kernel_of(cuda, "out[i] = dev(i)", dev=dev)
+    assert np.array_equal(run(kernel), table[:4])
+    table *= 3
+    assert np.array_equal(run(kernel), table[:4])
+    shaped, names = kernel_of(cuda, "out[i] = cuda.const.array_like(T).shape[0] + 10 * T[1, 0]", T=None)
+    for shape in ((2, 3), (3, 2), (6, 1), (2, 3)):
+        names["T"] = np.arange(6.0).reshape(shape).copy()
+        assert np.array_equal(run(shaped), [shape[0] + 10 * names["T"][1, 0]] * 4)
+
+
+def test_what_a_module_of_ones_own_has_from_a_library(cuda: Any) -> None:
+    own = ModuleType("own")
+    own.real = np.float32  # type: ignore[attr-defined]
+    kernel, _ = kernel_of(cuda, "out[i] = own.real(out[i] + 0.1)", own=own)
+    assert np.array_equal(run(kernel), [float(np.float32(0.1))] * 4)
+    own.real = np.float64  # type: ignore[attr-defined]
+    assert np.array_equal(run(kernel), [0.1] * 4)
+
+
+def test_objects_that_device_functions_return(cuda: Any) -> None:
+    held = SimpleNamespace(scale=1.5, table=np.arange(4.0))
+    dev = device(cuda, "def dev():\n    return held", held=held)
+    kernel, _ = kernel_of(cuda, "out[i] = dev().scale + dev().table[i]", dev=dev)
+    assert np.array_equal(run(kernel), 1.5 + np.arange(4.0))
+    held.scale = 2.5
+    assert np.array_equal(run(kernel), 2.5 + np.arange(4.0))
+    held.table = np.arange(9.0) * 2
+    assert np.array_equal(run(kernel), 2.5 + np.arange(4.0) * 2)
+
+
+def test_items_of_a_tuple_get_another_layout(cuda: Any) -> None:
+    def tables(contiguous: bool) -> tuple[Any, ...]:
+        arrays = [np.arange(4.0) + number if contiguous else (np.arange(8.0) + number)[::2] for number in range(2)]
+        return cuda_captures.mapped(arrays[0]), arrays[1]
+
+    kernel, names = kernel_of(cuda, "out[i] = T[i % 2][i]", T=None)
+    for contiguous in (False, True, False):
+        names["T"] = tables(contiguous)
+        assert np.array_equal(run(kernel), [names["T"][i % 2][i] for i in range(4)])
