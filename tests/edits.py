@@ -42,6 +42,13 @@ def advise(array: Bytes, advice: int) -> None:
         raise OSError(ctypes.get_errno(), "madvise")
 
 
+def on_own_pages(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy with no other memory on its pages: the driver copies no memory of which a part is registered with it."""
+    made: np.ndarray[Any, Any] = anonymous(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
 def map_anew(low: int, high: int, flags: int = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) -> None:
     """Replace pages by fresh ones at the same address."""
     protection = mmap.PROT_READ | mmap.PROT_WRITE

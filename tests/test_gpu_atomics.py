@@ -12,6 +12,7 @@ import pytest
 
 import cuda_captures
 from conftest import COMPILERS
+from edits import on_own_pages
 from generated import namespace
 
 pytestmark = pytest.mark.gpu
@@ -24,7 +25,9 @@ def captured(cuda: Any, array: np.ndarray, policy: str) -> Any:
     if policy == "device":
         on_device = cuda.to_device(array)
         return on_device, on_device.copy_to_host
-    return (cuda_captures.mapped(array) if policy == "mapped" else array), lambda: array
+    if policy == "mapped":
+        array = cuda_captures.mapped(on_own_pages(array))
+    return array, lambda: array
 
 
 @pytest.mark.parametrize("policy", ["live", "mapped", "device"])

@@ -16,6 +16,7 @@ import cuda_captures
 from conftest import COMPILERS
 from cuda_captures import driver
 from cuda_captures.errors import CaptureError
+from edits import on_own_pages
 from reading_kernels import reading
 
 pytestmark = pytest.mark.gpu
@@ -35,7 +36,7 @@ def everything(cuda: Any) -> tuple[Any, dict[str, Any]]:
         "cuda": cuda,
         "live": np.arange(50_000.0),
         "fixed": cuda_captures.snapshot(np.arange(8.0) * 10),
-        "mapped": cuda_captures.mapped(np.arange(8.0) * 100),
+        "mapped": cuda_captures.mapped(on_own_pages(np.arange(8.0) * 100)),
         "tiny": cuda_captures.constant(np.arange(4.0)),
         "pair": Pair(np.arange(8.0) * 1000, np.arange(5000.0)),
         "scale": 2.0,

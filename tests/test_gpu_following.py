@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cuda_captures
+from edits import on_own_pages
 from reading_kernels import reading
 
 pytestmark = pytest.mark.gpu
@@ -201,7 +202,7 @@ def test_a_marker_is_followed_as_well(cuda: Any) -> None:
 
 
 def test_mapped(cuda: Any) -> None:
-    table = cuda_captures.mapped(np.arange(4.0))
+    table = cuda_captures.mapped(on_own_pages(np.arange(4.0)))
     kernel, _ = kernel_of(cuda, "out[i] = T[i]; T[i] += 10", T=table)
     assert np.array_equal(run(kernel), np.arange(4.0))
     cuda.synchronize()
@@ -319,8 +320,9 @@ def test_objects_that_device_functions_return(cuda: Any) -> None:
 
 def test_items_of_a_tuple_get_another_layout(cuda: Any) -> None:
     def tables(contiguous: bool) -> tuple[Any, ...]:
-        arrays = [np.arange(4.0) + number if contiguous else (np.arange(8.0) + number)[::2] for number in range(2)]
-        return cuda_captures.mapped(arrays[0]), arrays[1]
+        arrays = [on_own_pages(np.arange(8.0) + number) for number in range(2)]
+        first, second = (array[:4] if contiguous else array[::2] for array in arrays)
+        return cuda_captures.mapped(first), second
 
     kernel, names = kernel_of(cuda, "out[i] = T[i % 2][i]", T=None)
     for contiguous in (False, True, False):
