@@ -28,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--gpu", action="store_true", help="run on a GPU instead of the CPU")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for one in (signal.SIGTERM, signal.SIGINT):  # a shell has its background programs ignore the latter
+        signal.signal(one, signal.default_int_handler)
     state = State(options.state, options.seed)
     compilers = INSTALLED if options.compiler == "both" else [options.compiler]
     options.corpus.mkdir(parents=True, exist_ok=True)

@@ -707,7 +707,6 @@ def test_places_are_equal_by_what_they_read() -> None:
     assert CellPlace(cell, "x").key == ("cell", id(cell))
     tables = module()
     assert AttributePlace(tables, "x").key == ("attribute", id(tables), "x")
-    assert AttributePlace(tables, "x").is_attribute
     assert CellPlace(cell, "x").item(1).key == ("cell", id(cell), 1)
     assert CellPlace(cell, "x") != cell
     assert repr(CellPlace(cell, "x").item(1)) == "<ItemPlace x[1]>"
