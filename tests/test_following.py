@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cuda_captures
@@ -48,6 +48,7 @@ NAMES = st.one_of(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws text slowly
 @given(
     spaces=st.lists(st.dictionaries(NAMES, st.booleans(), max_size=6), min_size=1, max_size=3),
     changed=st.data(),
