@@ -16,6 +16,7 @@ from cuda_captures.slots import Slot
 
 C, F, A = np.ones((4, 4)), np.asfortranarray(np.ones((4, 4))), np.ones((8, 8))[::2, ::2]
 OTHER = np.ones((5, 5))
+EMPTY = np.asfortranarray(np.ones((0, 4)))  # and so C-contiguous too
 
 
 class Pair(NamedTuple):
@@ -38,6 +39,7 @@ class Open:
 TABLES: Any = None
 BODIES = {
     "arrays": lambda: TABLES[0][0] + TABLES[1][0],
+    "three arrays": lambda: TABLES[0][0] + TABLES[1][0] + TABLES[2][0],
     "fields": lambda: TABLES.first[0] + TABLES.second[0],
     "fields of items": lambda: TABLES[0].first[0] + TABLES[1].first[0] + TABLES[0].second[0] + TABLES[1].second[0],
     "tuples in fields": lambda: TABLES.first[0][0] + TABLES.first[1][0] + TABLES.second[0][0] + TABLES.second[1][0],
@@ -46,17 +48,19 @@ BODIES = {
 
 def layouts(monkeypatch: pytest.MonkeyPatch, body: str, *meanings: Any) -> str:
     """The layouts of all arrays that a lambda reads, in order, after some meanings of its table: "-" is exact."""
-    known: list[tuple[Use, Any]] = []
+    known: list[list[tuple[Use, Any]]] = []
     for tables in meanings:
         monkeypatch.setitem(globals(), "TABLES", tables)
         captures = discover(BODIES[body]).arrays
         forms = [(one.place, array_signature(one.value, "live")) for one in captures]
         general = general_layouts(known, forms)
+        code = []
         for place, form in forms:
             layout = general.get(place.key)
             if layout is not None:
                 form = form.general(layout)
-            known.append((Use(Slot("s", form.ndim, layout is not None), place, form), place))
+            code.append((Use(Slot("s", form.ndim, layout is not None), place, form), place))
+        known.append(code)
     return "".join(general.get(one.place.key, "-") for one in sorted(captures, key=lambda one: one.place.name))
 
 
@@ -70,6 +74,13 @@ def layouts(monkeypatch: pytest.MonkeyPatch, body: str, *meanings: Any) -> str:
         ("arrays", [Pair(A, C), Pair(C, C)], "AA"),
         ("arrays", [(A, C), (F, C)], "A-"),
         ("arrays", [(C, OTHER.astype("f4")), (A, OTHER.astype("f4"))], "A-"),
+        ("arrays", [(F, F), (EMPTY, F)], "AA"),
+        ("arrays", [(F, F), (F, F), (EMPTY, F)], "AA"),
+        ("arrays", [(A, A), (EMPTY, F), (C, F)], "AA"),
+        ("arrays", [(F, F), (EMPTY, F.astype("f4"))], "A-"),
+        ("arrays", [(F, F), (F.astype("f4"), OTHER.T), (EMPTY, F)], "AA"),
+        ("three arrays", [(F, F, C), (EMPTY, F, C)], "AAA"),  # as the first and the last are now
+        ("three arrays", [(F, F, C), (C, C, F), (EMPTY, F, F)], "AAA"),
         ("fields", [Frozen(A, C), Frozen(C, C)], "A-"),
         ("fields", [Open(A, C), Open(C, C)], "A-"),
         ("fields of items", [(Open(A, C), Open(C, C)), (Open(C, C), Open(C, C))], "A-A-"),

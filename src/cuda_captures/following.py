@@ -52,7 +52,7 @@ def unchanged_predicate(
     """
     names: dict[str, object] = {"missing": MISSING}
     tests: list[str] = []
-    own = _Globals(_with_parents(place for place, _ in expected))
+    own = _Globals(one for place, _ in expected for one in (place, *place.parents))
     for number, (place, value) in enumerate(expected):
         read = _reading(place, str(number), names, own)
         if isinstance(value, np.ndarray):
@@ -150,14 +150,6 @@ class _Globals:
             return None
         self.names.append(place.name)
         return f"global_{len(self.names) - 1}"
-
-
-def _with_parents(places: Iterable[Place]) -> Iterable[Place]:
-    for place in places:
-        yield place
-        while isinstance(place, MemberPlace):
-            place = place.parent
-            yield place
 
 
 @functools.lru_cache(maxsize=512)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from cuda_captures.contents import CONSTANT_LIMIT, contents_of
+from cuda_captures.contents import contents_of, may_be_compiled_in
 from cuda_captures.discovery import Capture, Discovery, Reached
 from cuda_captures.option_text import has_positions, options_text
 from cuda_captures.signature import ArraySignature, array_signature
@@ -125,21 +125,19 @@ def _which(kind: type | None, known: dict[str, list[type]]) -> str:
     if kind is None:
         return ""
     alike = known.setdefault(named(kind), [])
-    if not any(kind is one for one in alike):
+    number = next((number for number, one in enumerate(alike) if one is kind), len(alike))
+    if number == len(alike):
         alike.append(kind)
-    number = next(number for number, one in enumerate(alike) if one is kind)
     return f" of class {number + 1}" if number else ""
 
 
 def _array_text(capture: Capture, form: ArraySignature, constants: bool, reasons: list[str]) -> str:
     """What the key says of an array; its contents too if they are, or may be, compiled into constant memory."""
-    if form.policy != "constant" and not (
-        constants and form.memory == "host" and capture.value.nbytes <= CONSTANT_LIMIT
-    ):
-        return str(form)
-    if form.dtype.hasobject:
+    if form.dtype.hasobject and (form.policy == "constant" or constants):
         reasons.append(f"`{capture.place.name}`: it is a constant array of Python objects")
         return ""
+    if not may_be_compiled_in(capture.value, form.policy, constants):
+        return str(form)
     digest = hashlib.blake2b(contents_of(capture.value), digest_size=20).hexdigest()
     # What is compiled in has its shape, whatever shapes the slot of the same array takes.
     shaped = "" if form.exact else f" of {array_signature(capture.value, form.policy)}"

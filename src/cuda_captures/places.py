@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -54,6 +54,14 @@ class Place:
     def root(self) -> Place:
         """The place that a launch looks at: the tuple's or frozen object's for what is in it, else the place itself."""
         return self
+
+    @property
+    def parents(self) -> Iterator[Place]:
+        """The places of the tuples and objects that this one is in, outwards."""
+        place = self
+        while isinstance(place, (ItemPlace, MemberPlace)):
+            place = place.parent
+            yield place
 
     def read(self) -> Any:
         """What the name means now.

@@ -61,10 +61,7 @@ def moved(variant: Variant, one: FunctionType, other: FunctionType) -> Variant |
             number = numbers[id(place.cell)]
             seen.add(number)
             return CellPlace(ours[number], place.name)
-        below = place
-        while (parent := getattr(below, "parent", None)) is not None:
-            below = parent
-        if below is not place and isinstance(below, CellPlace) and id(below.cell) in numbers:
+        if any(isinstance(one, CellPlace) and id(one.cell) in numbers for one in place.parents):
             return None  # part of what a cell holds, and that can be bound anew
         return place
 

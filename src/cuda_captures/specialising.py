@@ -309,7 +309,7 @@ class Specialisations:
         """Which places need a general slot, and of what layout."""
         if not self._variants:
             return {}
-        known = [(use, place) for variant in self._variants.values() for use, place in variant.arrays]
+        known = [variant.arrays for variant in self._variants.values()]
         return general_layouts(known, [(one.place, self._signature(one)) for one in discovery.arrays])
 
     def _constants(self, discovery: Discovery) -> dict[Hashable, bytes]:

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from cuda_captures.contents import contents_of, may_be_compiled_in
-from cuda_captures.discovery import Capture, Discovery, ItemPlace, MemberPlace, Place, discover
+from cuda_captures.discovery import Capture, Discovery, discover
 from cuda_captures.key import array_signature
 from cuda_captures.seen_functions import known_codes
 from cuda_captures.session import current
@@ -116,13 +116,10 @@ def _seen_by(own: Discovery, whole: Discovery) -> list[Capture]:
     """What a device function may see: its own captures, and of objects that it hands on what others read of them."""
     captures = list(own.captures)
     if any(capture.kind == "object" for capture in captures):
-        captures += [one for one in whole.captures if one.place.key not in own.by_place and _is_within(one.place, own)]
+        known = own.by_place
+        captures += [
+            one
+            for one in whole.captures
+            if one.place.key not in known and any(parent.key in known for parent in one.place.parents)
+        ]
     return captures
-
-
-def _is_within(place: Place, own: Discovery) -> bool:
-    while isinstance(place, (ItemPlace, MemberPlace)):
-        place = place.parent
-        if place.key in own.by_place:
-            return True
-    return False
